@@ -1,0 +1,1 @@
+"""The agent: runs fragments and answers for what is local to its node."""

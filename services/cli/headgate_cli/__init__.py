@@ -1,0 +1,1 @@
+"""headgate: the command line of the suite."""

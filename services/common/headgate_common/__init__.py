@@ -1,0 +1,1 @@
+"""What every service stands on. Nothing here knows a service."""

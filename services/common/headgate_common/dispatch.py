@@ -1,0 +1,167 @@
+"""From a method's full name and a request to an answer or a `HeadgateError`: the same path for gRPC and the simulator.
+
+A service is a plain object. Its class names the protobuf service in `descriptor` and has one coroutine for each RPC, in
+snake case, that takes the request and a `Call` and returns the response, or, for a server-streaming RPC, an async
+generator that yields responses. It raises `HeadgateError` and never sees gRPC. Requests are checked against the
+protovalidate rules of the proto before the service sees them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import protovalidate
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+
+from headgate_common.errors import INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, HeadgateError
+from headgate_common.ids import Ids, RandomIds
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """Anything with a `descriptor` and a coroutine for each of its methods."""
+
+    @property
+    def descriptor(self) -> ServiceDescriptor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One RPC: how it is called on the wire and what goes in and out."""
+
+    path: str
+    name: str
+    request: type[Message]
+    response: type[Message]
+    streams: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """What a service may know about the call it answers."""
+
+    peer: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    # Seconds left when the call arrived, or None where the caller set no deadline.
+    timeout: float | None = None
+    # Told to the caller beside the answer, such as where the leading coordinator is.
+    trailers: dict[str, str] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """Calls a service of another process.
+
+    Contract: `call` returns the response or raises `HeadgateError`: with the reason of the service; or UNREACHABLE or
+    DEADLINE_EXCEEDED, and then the call may have happened, may still happen, and may happen twice. `stream` is the
+    same for server-streaming methods. Closing the iterator ends the call.
+    """
+
+    async def call(self, address: str, method: Method, request: Message, *, timeout: float) -> Message: ...
+
+    def stream(
+        self, address: str, method: Method, request: Message, *, timeout: float | None
+    ) -> AsyncIterator[Message]: ...
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def method_of(descriptor: MethodDescriptor) -> Method:
+    service = descriptor.containing_service
+    return Method(
+        path=f"/{service.full_name}/{descriptor.name}",
+        name=descriptor.name,
+        request=message_factory.GetMessageClass(descriptor.input_type),
+        response=message_factory.GetMessageClass(descriptor.output_type),
+        streams=bool(descriptor.server_streaming),
+    )
+
+
+def methods(service: ServiceDescriptor) -> dict[str, Method]:
+    """The methods of a service by their name in the proto."""
+    return {m.name: method_of(m) for m in service.methods}
+
+
+class Dispatcher:
+    """Finds the coroutine of a method, checks the request, runs it, and lets only `HeadgateError` out."""
+
+    def __init__(self, services: Iterable[Service], ids: Ids | None = None) -> None:
+        self._ids = ids or RandomIds()
+        self._routes: dict[str, tuple[Method, Callable[..., Any]]] = {}
+        for service in services:
+            for method in methods(service.descriptor).values():
+                handler = getattr(service, snake_case(method.name), None)
+                if handler is None:
+                    raise TypeError(f"{type(service).__name__} has no {snake_case(method.name)}")
+                if inspect.isasyncgenfunction(handler) != method.streams:
+                    raise TypeError(f"{method.path}: streaming in the proto and code must agree")
+                self._routes[method.path] = (method, handler)
+
+    def methods(self) -> Iterable[Method]:
+        return (method for method, _ in self._routes.values())
+
+    async def unary(self, path: str, request: Message, call: Call) -> Message:
+        handler: Callable[..., Awaitable[Message]] = self._handler(path, request)
+        try:
+            return await handler(request, call)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise self._defect(path, error) from error
+
+    async def stream(self, path: str, request: Message, call: Call) -> AsyncIterator[Message]:
+        handler: Callable[..., AsyncIterator[Message]] = self._handler(path, request)
+        try:
+            async for response in handler(request, call):
+                yield response
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise self._defect(path, error) from error
+
+    def _handler(self, path: str, request: Message) -> Callable[..., Any]:
+        route = self._routes.get(path)
+        if route is None:
+            raise HeadgateError(UNIMPLEMENTED, f"there is no method {path}")
+        check(request)
+        return route[1]
+
+    def _defect(self, path: str, error: Exception) -> HeadgateError:
+        incident = self._ids.uid("incident")
+        log.error("defect", extra={"incident": incident, "method": path}, exc_info=error)
+        return HeadgateError(
+            INTERNAL,
+            f"a defect stopped this call; its trace is in the server's log under {incident}",
+            metadata={"incident": incident},
+        )
+
+
+def check(request: Message) -> None:
+    """Refuses a request that breaks the rules of its proto, naming every field."""
+    violations = protovalidate.collect_violations(request)
+    if not violations:
+        return
+    bad = error_details_pb2.BadRequest()
+    for violation in violations:
+        proto = violation.proto
+        name = ".".join(element.field_name for element in proto.field.elements) if proto.field else ""
+        bad.field_violations.add(field=name, description=proto.message or proto.rule_id)
+    first = bad.field_violations[0]
+    more = len(bad.field_violations) - 1
+    rest = f" (and {more} more)" if more else ""
+    raise HeadgateError(
+        INVALID_ARGUMENT,
+        f"{first.field}: {first.description}{rest}",
+        metadata={"field": first.field},
+        details=[bad],
+    )

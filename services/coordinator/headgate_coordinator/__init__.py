@@ -1,0 +1,1 @@
+"""The coordinator: catalog, SQL planning and the reconciler that drives query fragments."""
