@@ -1,0 +1,169 @@
+"""Kafka record batches (magic 2) as the log sees them: headers only, records never.
+
+A client's batch is stored as it came. The leader patches two fields of the header that the CRC does not cover, the base
+offset and the leader epoch; everything else, compression included, is the client's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import google_crc32c
+
+# baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
+# producerId, producerEpoch, baseSequence, recordsCount
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = _HEADER.size
+_LENGTH_AT = 8
+_LENGTH_COUNTS_FROM = 12
+_CRC_COVERS_FROM = 21
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_EPOCH_AT = 12
+MAGIC = 2
+_CODEC_MASK = 0x07
+_CONTROL = 0x20
+_TRANSACTIONAL = 0x10
+
+
+class CorruptBatch(ValueError):
+    """Bytes that are not whole record batches; the message says what is wrong and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What the log needs to know of a batch. `position` is where it begins in the bytes it was read from."""
+
+    position: int
+    size: int
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_offset_delta: int
+    max_timestamp: int
+    base_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    crc: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compressed(self) -> bool:
+        return bool(self.attributes & _CODEC_MASK)
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & (_TRANSACTIONAL | _CONTROL))
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record; sequences wrap at 2^31."""
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def headers(data: bytes | bytearray | memoryview) -> Iterator[BatchHeader]:
+    """The headers of whole batches that follow each other; raises `CorruptBatch` where they do not."""
+    position, end = 0, len(data)
+    while position < end:
+        header = header_at(data, position)
+        if position + header.size > end:
+            raise CorruptBatch(
+                f"batch at byte {position} is cut off: {header.size} bytes declared, {end - position} there"
+            )
+        yield header
+        position += header.size
+
+
+def header_at(data: bytes | bytearray | memoryview, position: int) -> BatchHeader:
+    if len(data) - position < HEADER_BYTES:
+        raise CorruptBatch(f"{len(data) - position} bytes at byte {position} are too few for a batch header")
+    (
+        base_offset,
+        length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(data, position)
+    if magic != MAGIC:
+        raise CorruptBatch(f"batch at byte {position} has magic {magic}; only {MAGIC} is understood")
+    size = length + _LENGTH_COUNTS_FROM
+    if size < HEADER_BYTES:
+        raise CorruptBatch(f"batch at byte {position} declares {length} bytes, fewer than its header")
+    if count < 0 or last_delta < 0 or count > last_delta + 1:
+        raise CorruptBatch(f"batch at byte {position} declares {count} records over {last_delta + 1} offsets")
+    return BatchHeader(
+        position,
+        size,
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_delta,
+        max_timestamp,
+        base_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        crc,
+    )
+
+
+def check_crc(data: bytes | bytearray | memoryview, header: BatchHeader) -> None:
+    """Raises `CorruptBatch` unless the batch is as its producer made it."""
+    covered = bytes(memoryview(data)[header.position + _CRC_COVERS_FROM : header.position + header.size])
+    found = google_crc32c.value(covered)
+    if found != header.crc:
+        raise CorruptBatch(f"batch at byte {header.position}: CRC is {found:#010x}, its header says {header.crc:#010x}")
+
+
+def patch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Gives the batch at `position` its place in the log."""
+    _OFFSET.pack_into(data, position, base_offset)
+    _EPOCH.pack_into(data, position + _EPOCH_AT, leader_epoch)
+
+
+def encode(
+    body: bytes,
+    count: int,
+    *,
+    timestamp: int,
+    max_timestamp: int | None = None,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytearray:
+    """A batch around already encoded records, at offset 0; `producer` is id, epoch and base sequence."""
+    size = HEADER_BYTES + len(body)
+    batch = bytearray(size)
+    _HEADER.pack_into(
+        batch,
+        0,
+        0,
+        size - _LENGTH_COUNTS_FROM,
+        -1,
+        MAGIC,
+        0,
+        attributes,
+        count - 1,
+        timestamp,
+        timestamp if max_timestamp is None else max_timestamp,
+        *producer,
+        count,
+    )
+    batch[HEADER_BYTES:] = body
+    struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[_CRC_COVERS_FROM:])))
+    return batch

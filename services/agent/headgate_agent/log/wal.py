@@ -1,0 +1,222 @@
+"""The write-ahead log: one for all partitions of an agent, with group commit.
+
+Contract: `append` returns when its entry, and every entry appended before it, is on disk; entries come back from
+`recover` in the order of their appends, each whole, and none that was answered is missing. What was appended and not
+answered may come back or not. While one write is being synced the next one gathers, so the rate of syncs is the disk's
+and the size of each is the load's.
+
+A failed write is undone (the file is cut back to what is known to be durable) and refused to its callers; if it cannot
+be undone the log stops for good with `WalStopped`, because entries written over a tail of unknown fate would make
+recovery lie. The process then restarts and recovers.
+
+An entry is a kind, a small head and a body. Its frame:
+
+    length   u32   of head and body
+    crc      u32   CRC32C of the rest of the frame
+    sequence u64   grows by one with each entry, over all files
+    kind     u8
+    head     u16   length of the head
+    head, body
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import google_crc32c
+
+_FRAME = struct.Struct(">IIQBH")
+FRAME_BYTES = _FRAME.size
+_CRC_FROM = 8
+DEFAULT_FILE_BYTES = 128 * 1024 * 1024
+
+
+class WalStopped(RuntimeError):
+    """The log cannot say what is on disk any more; restart and recover."""
+
+
+class WalRefused(RuntimeError):
+    """An entry was not written, certainly; the message says why (a full disk, for example)."""
+
+
+class WalFiles(Protocol):
+    """Where the files are.
+
+    Contract: `write` returns when the buffers are durable at the end of the file, or raises `OSError`, and then the
+    end of the file is unknown until `cut` has returned. Files are numbered and come back from `numbers` in order.
+    """
+
+    async def numbers(self) -> Sequence[int]: ...
+
+    async def read(self, number: int) -> bytes: ...
+
+    async def create(self, number: int) -> None: ...
+
+    async def write(self, number: int, buffers: Sequence[bytes]) -> None: ...
+
+    async def cut(self, number: int, size: int) -> None: ...
+
+    async def remove(self, number: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was appended, and the file it is in: a file is removed when nothing in it is needed any more."""
+
+    sequence: int
+    file: int
+    kind: int
+    head: bytes
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Waiting:
+    buffers: list[bytes]
+    size: int
+    file: asyncio.Future[int]
+
+
+class Wal:
+    def __init__(self, files: WalFiles, *, file_bytes: int = DEFAULT_FILE_BYTES) -> None:
+        self._files = files
+        self._file_bytes = file_bytes
+        self._number = 0
+        self._size = 0
+        self._sequence = 0
+        self._waiting: list[_Waiting] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._stopped: str | None = None
+
+    async def recover(self) -> list[Entry]:
+        """What is in the files, in order. Call once, before the first append. A torn tail of the last file is cut."""
+        entries: list[Entry] = []
+        numbers = list(await self._files.numbers())
+        for number in numbers:
+            data = await self._files.read(number)
+            good = 0
+            for entry, end in frames(data, number):
+                if entries and entry.sequence != entries[-1].sequence + 1:
+                    raise WalStopped(
+                        f"file {number}: entry {entry.sequence} follows {entries[-1].sequence}; a file is missing"
+                    )
+                entries.append(entry)
+                good = end
+            if good < len(data):
+                if number != numbers[-1]:
+                    raise WalStopped(f"file {number} is damaged at byte {good}, and files after it are whole")
+                await self._files.cut(number, good)
+        if entries:
+            self._sequence = entries[-1].sequence
+        self._number = numbers[-1] if numbers else 0
+        # A new file each time: the last one's end has been cut, and is left as it is.
+        await self._roll()
+        return entries
+
+    async def append(self, kind: int, head: bytes, body: Sequence[bytes] = ()) -> int:
+        """Writes an entry; answers the number of the file that it is in, once it is durable."""
+        if self._stopped is not None:
+            raise WalStopped(self._stopped)
+        if self._number == 0:
+            raise RuntimeError("recover comes before append")
+        size = len(head) + sum(len(part) for part in body)
+        waiting = _Waiting([head, *body], size, asyncio.get_running_loop().create_future())
+        # The frame is made when the entry is written, so that a refused entry leaves no gap in the sequence.
+        waiting.buffers.insert(0, struct.pack(">BH", kind, len(head)))
+        self._waiting.append(waiting)
+        if self._writer is None:
+            self._writer = asyncio.ensure_future(self._write())
+        return await asyncio.shield(waiting.file)
+
+    async def remove_before(self, number: int) -> None:
+        """Removes the files before `number`; never the one being written."""
+        for old in await self._files.numbers():
+            if old < min(number, self._number):
+                await self._files.remove(old)
+
+    async def close(self) -> None:
+        """Waits for what was appended; appends after it are refused."""
+        if self._writer is not None:
+            await self._writer
+        self._stopped = self._stopped or "the log is closed"
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting and self._stopped is None:
+                group, self._waiting = self._waiting, []
+                await self._write_group(group)
+        finally:
+            self._writer = None
+            if self._stopped is not None:
+                _fail(self._waiting, WalStopped(self._stopped))
+                self._waiting = []
+
+    async def _write_group(self, group: list[_Waiting]) -> None:
+        buffers: list[bytes] = []
+        sequence = self._sequence
+        for waiting in group:
+            sequence += 1
+            buffers.extend(_frame(sequence, waiting))
+        total = sum(FRAME_BYTES + waiting.size for waiting in group)
+        try:
+            if self._size and self._size + total > self._file_bytes:
+                await self._roll()
+            await self._files.write(self._number, buffers)
+        except OSError as error:
+            await self._undo(group, error)
+            return
+        self._sequence = sequence
+        self._size += total
+        for waiting in group:
+            if not waiting.file.done():
+                waiting.file.set_result(self._number)
+
+    async def _undo(self, group: list[_Waiting], error: OSError) -> None:
+        try:
+            await self._files.cut(self._number, self._size)
+        except OSError as second:
+            self._stopped = f"a write failed ({error}) and could not be undone ({second})"
+            _fail(group, WalStopped(self._stopped))
+            return
+        _fail(group, WalRefused(f"not written: {error}"))
+
+    async def _roll(self) -> None:
+        await self._files.create(self._number + 1)
+        self._number += 1
+        self._size = 0
+
+
+def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
+    """The whole entries at the start of a file's bytes, each with the position after it."""
+    position = 0
+    while position + FRAME_BYTES <= len(data):
+        length, crc, sequence, kind, head_length = _FRAME.unpack_from(data, position)
+        end = position + FRAME_BYTES + length
+        if end > len(data) or head_length > length:
+            return
+        if google_crc32c.value(data[position + _CRC_FROM : end]) != crc:
+            return
+        body_at = position + FRAME_BYTES + head_length
+        yield Entry(sequence, number, kind, data[position + FRAME_BYTES : body_at], data[body_at:end]), end
+        position = end
+
+
+def _frame(sequence: int, waiting: _Waiting) -> list[bytes]:
+    kind_and_head, *parts = waiting.buffers
+    rest = struct.pack(">Q", sequence) + kind_and_head
+    crc = google_crc32c.value(rest)
+    for part in parts:
+        crc = google_crc32c.extend(crc, part)
+    return [struct.pack(">II", waiting.size, crc) + rest, *parts]
+
+
+def _fail(group: Sequence[_Waiting], error: Exception) -> None:
+    for waiting in group:
+        if not waiting.file.done():
+            waiting.file.set_exception(error)
+            # The caller may have been cancelled; an exception nobody fetches is not a defect then.
+            waiting.file.exception()

@@ -1,0 +1,99 @@
+"""The write-ahead log's files on a disk: `writev`, `fdatasync`, in one thread of their own, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SUFFIX = ".wal"
+_MOST_BUFFERS = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
+
+
+class DiskFiles:
+    """`WalFiles` in a folder. One thread, so that operations happen in the order in which they were asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: tuple[int, int] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal")
+
+    async def numbers(self) -> Sequence[int]:
+        return await self._run(lambda: sorted(int(path.stem) for path in self._folder.glob(f"*{_SUFFIX}")))
+
+    async def read(self, number: int) -> bytes:
+        return await self._run(self._path(number).read_bytes)
+
+    async def create(self, number: int) -> None:
+        await self._run(lambda: self._create(number))
+
+    async def write(self, number: int, buffers: Sequence[bytes]) -> None:
+        await self._run(lambda: self._write(number, buffers))
+
+    async def cut(self, number: int, size: int) -> None:
+        await self._run(lambda: self._cut(number, size))
+
+    async def remove(self, number: int) -> None:
+        await self._run(lambda: self._remove(number))
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:016d}{_SUFFIX}"
+
+    def _create(self, number: int) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        if self._open is not None:
+            os.close(self._open[1])
+        self._open = (number, descriptor)
+        self._sync_folder()
+
+    def _descriptor(self, number: int) -> int:
+        if self._open is None or self._open[0] != number:
+            raise OSError(f"file {number} is not the one being written")
+        return self._open[1]
+
+    def _write(self, number: int, buffers: Sequence[bytes]) -> None:
+        descriptor = self._descriptor(number)
+        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        at = 0
+        while at < len(views):
+            written = os.writev(descriptor, views[at : at + _MOST_BUFFERS])
+            while at < len(views) and written >= len(views[at]):
+                written -= len(views[at])
+                at += 1
+            if written:
+                views[at] = views[at][written:]
+        os.fdatasync(descriptor)
+
+    def _cut(self, number: int, size: int) -> None:
+        descriptor = os.open(self._path(number), os.O_WRONLY)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _remove(self, number: int) -> None:
+        self._path(number).unlink(missing_ok=True)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,214 @@
+"""Nothing that the write-ahead log has answered is lost, and nothing comes back damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate_agent.log.wal import Wal, WalRefused, WalStopped
+from headgate_agent.log.wal_files import DiskFiles
+
+
+class HostileFiles:
+    """Files in memory that fail when told to, after having written a part; `crash` keeps only what was synced."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, bytearray] = {}
+        self.synced: dict[int, int] = {}
+        self.fail_writes: list[int] = []
+        self.fail_cuts = 0
+        self.syncs = 0
+
+    async def numbers(self) -> Sequence[int]:
+        return sorted(self.files)
+
+    async def read(self, number: int) -> bytes:
+        return bytes(self.files[number])
+
+    async def create(self, number: int) -> None:
+        assert number not in self.files
+        self.files[number] = bytearray()
+        self.synced[number] = 0
+
+    async def write(self, number: int, buffers: Sequence[bytes]) -> None:
+        await asyncio.sleep(0)
+        data = b"".join(buffers)
+        if self.fail_writes:
+            self.files[number] += data[: self.fail_writes.pop(0)]
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.files[number] += data
+        self.synced[number] = len(self.files[number])
+        self.syncs += 1
+
+    async def cut(self, number: int, size: int) -> None:
+        if self.fail_cuts:
+            self.fail_cuts -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        del self.files[number][size:]
+        self.synced[number] = min(self.synced[number], size)
+
+    async def remove(self, number: int) -> None:
+        del self.files[number]
+
+
+async def bodies(files: HostileFiles) -> list[bytes]:
+    return [entry.body for entry in await Wal(files).recover()]
+
+
+async def test_entries_come_back_in_order_over_several_files() -> None:
+    files = HostileFiles()
+    wal = Wal(files, file_bytes=200)
+    assert await wal.recover() == []
+    for number in range(50):
+        await wal.append(1, b"head", [b"body-%d" % number])
+    assert len(files.files) > 3
+    entries = await Wal(files).recover()
+    assert [entry.body for entry in entries] == [b"body-%d" % number for number in range(50)]
+    assert {entry.head for entry in entries} == {b"head"}
+    assert [entry.sequence for entry in entries] == list(range(1, 51))
+
+
+async def test_concurrent_appends_share_syncs() -> None:
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    await asyncio.gather(*(wal.append(1, b"", [b"%d" % number]) for number in range(500)))
+    assert files.syncs < 10
+    assert len(await bodies(files)) == 500
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 20))
+def test_a_torn_tail_costs_only_what_was_not_answered(cut: int, count: int) -> None:
+    async def scenario() -> None:
+        files = HostileFiles()
+        wal = Wal(files)
+        await wal.recover()
+        for number in range(count):
+            await wal.append(1, b"h", [b"answered-%d" % number])
+        whole = len(files.files[1])
+        await wal.append(1, b"h", [b"torn" * 100])
+        del files.files[1][whole + cut :]
+        found = await bodies(files)
+        assert found[:count] == [b"answered-%d" % number for number in range(count)]
+        assert found[count:] in ([], [b"torn" * 100])
+
+    asyncio.run(scenario())
+
+
+async def test_damage_in_an_older_file_is_not_taken_for_a_torn_tail() -> None:
+    files = HostileFiles()
+    wal = Wal(files, file_bytes=100)
+    await wal.recover()
+    for number in range(10):
+        await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+    files.files[2][10] ^= 0xFF
+    with pytest.raises(WalStopped, match="damaged"):
+        await Wal(files).recover()
+
+
+async def test_a_missing_file_is_noticed() -> None:
+    files = HostileFiles()
+    wal = Wal(files, file_bytes=100)
+    await wal.recover()
+    for number in range(10):
+        await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+    del files.files[3]
+    with pytest.raises(WalStopped, match="missing"):
+        await Wal(files).recover()
+
+
+async def test_a_full_disk_refuses_the_entry_and_the_next_one_works() -> None:
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    await wal.append(1, b"", [b"before"])
+    files.fail_writes = [5]
+    with pytest.raises(WalRefused, match="No space left"):
+        await wal.append(1, b"", [b"refused"])
+    await wal.append(1, b"", [b"after"])
+    assert await bodies(files) == [b"before", b"after"]
+
+
+async def test_a_failure_that_cannot_be_undone_stops_the_log() -> None:
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    await wal.append(1, b"", [b"before"])
+    files.fail_writes, files.fail_cuts = [5], 1
+    with pytest.raises(WalStopped):
+        await wal.append(1, b"", [b"lost"])
+    with pytest.raises(WalStopped):
+        await wal.append(1, b"", [b"also"])
+    assert await bodies(files) == [b"before"]
+
+
+async def test_a_cancelled_append_does_not_disturb_the_others() -> None:
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    first = asyncio.ensure_future(wal.append(1, b"", [b"one"]))
+    second = asyncio.ensure_future(wal.append(1, b"", [b"two"]))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert b"two" in await bodies(files)
+
+
+async def test_old_files_go_when_they_are_no_longer_needed() -> None:
+    files = HostileFiles()
+    wal = Wal(files, file_bytes=100)
+    await wal.recover()
+    last = 0
+    for number in range(10):
+        last = await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+    await wal.remove_before(last)
+    assert min(files.files) == last
+    await wal.append(1, b"", [b"more"])
+    assert (await bodies(files))[-1] == b"more"
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from headgate_agent.log.wal import Wal
+from headgate_agent.log.wal_files import DiskFiles
+
+async def main() -> None:
+    wal = Wal(DiskFiles(Path(sys.argv[1])), file_bytes=20_000)
+    await wal.recover()
+    async def one(number: int) -> None:
+        await wal.append(1, b"h", [b"%d" % number, b"." * 300])
+        print(number, flush=True)
+    for start in range(0, 100_000, 16):
+        await asyncio.gather(*(one(start + i) for i in range(16)))
+
+asyncio.run(main())
+"""
+
+
+def test_sigkill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    for round_number in range(3):
+        folder = tmp_path / str(round_number)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        assert child.stdout is not None
+        answered = {int(child.stdout.readline()) for _ in range(200 + 37 * round_number)}
+        child.send_signal(signal.SIGKILL)
+        answered |= {int(line) for line in child.stdout.read().split("\n")[:-1] if line}
+        child.wait()
+        files = DiskFiles(folder)
+        entries = asyncio.run(Wal(files).recover())
+        files.close()
+        assert answered <= {int(entry.body.rstrip(b".")) for entry in entries}
