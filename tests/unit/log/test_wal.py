@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate_agent.log.wal import Wal, WalRefused, WalStopped
+from headgate_agent.log.wal import Fixed, Frame, Wal, WalRefused, WalStopped
 from headgate_agent.log.wal_files import DiskFiles
 
 
@@ -61,6 +61,10 @@ class HostileFiles:
         del self.files[number]
 
 
+def entry(head: bytes, body: list[bytes]) -> Fixed:
+    return Fixed(Frame(1, head, body))
+
+
 async def bodies(files: HostileFiles) -> list[bytes]:
     return [entry.body for entry in await Wal(files).recover()]
 
@@ -70,7 +74,7 @@ async def test_entries_come_back_in_order_over_several_files() -> None:
     wal = Wal(files, file_bytes=200)
     assert await wal.recover() == []
     for number in range(50):
-        await wal.append(1, b"head", [b"body-%d" % number])
+        await wal.append(entry(b"head", [b"body-%d" % number]))
     assert len(files.files) > 3
     entries = await Wal(files).recover()
     assert [entry.body for entry in entries] == [b"body-%d" % number for number in range(50)]
@@ -82,7 +86,7 @@ async def test_concurrent_appends_share_syncs() -> None:
     files = HostileFiles()
     wal = Wal(files)
     await wal.recover()
-    await asyncio.gather(*(wal.append(1, b"", [b"%d" % number]) for number in range(500)))
+    await asyncio.gather(*(wal.append(entry(b"", [b"%d" % number])) for number in range(500)))
     assert files.syncs < 10
     assert len(await bodies(files)) == 500
 
@@ -95,9 +99,9 @@ def test_a_torn_tail_costs_only_what_was_not_answered(cut: int, count: int) -> N
         wal = Wal(files)
         await wal.recover()
         for number in range(count):
-            await wal.append(1, b"h", [b"answered-%d" % number])
+            await wal.append(entry(b"h", [b"answered-%d" % number]))
         whole = len(files.files[1])
-        await wal.append(1, b"h", [b"torn" * 100])
+        await wal.append(entry(b"h", [b"torn" * 100]))
         del files.files[1][whole + cut :]
         found = await bodies(files)
         assert found[:count] == [b"answered-%d" % number for number in range(count)]
@@ -111,7 +115,7 @@ async def test_damage_in_an_older_file_is_not_taken_for_a_torn_tail() -> None:
     wal = Wal(files, file_bytes=100)
     await wal.recover()
     for number in range(10):
-        await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+        await wal.append(entry(b"", [b"x" * 40 + b"%d" % number]))
     files.files[2][10] ^= 0xFF
     with pytest.raises(WalStopped, match="damaged"):
         await Wal(files).recover()
@@ -122,7 +126,7 @@ async def test_a_missing_file_is_noticed() -> None:
     wal = Wal(files, file_bytes=100)
     await wal.recover()
     for number in range(10):
-        await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+        await wal.append(entry(b"", [b"x" * 40 + b"%d" % number]))
     del files.files[3]
     with pytest.raises(WalStopped, match="missing"):
         await Wal(files).recover()
@@ -132,11 +136,11 @@ async def test_a_full_disk_refuses_the_entry_and_the_next_one_works() -> None:
     files = HostileFiles()
     wal = Wal(files)
     await wal.recover()
-    await wal.append(1, b"", [b"before"])
+    await wal.append(entry(b"", [b"before"]))
     files.fail_writes = [5]
     with pytest.raises(WalRefused, match="No space left"):
-        await wal.append(1, b"", [b"refused"])
-    await wal.append(1, b"", [b"after"])
+        await wal.append(entry(b"", [b"refused"]))
+    await wal.append(entry(b"", [b"after"]))
     assert await bodies(files) == [b"before", b"after"]
 
 
@@ -144,21 +148,72 @@ async def test_a_failure_that_cannot_be_undone_stops_the_log() -> None:
     files = HostileFiles()
     wal = Wal(files)
     await wal.recover()
-    await wal.append(1, b"", [b"before"])
+    await wal.append(entry(b"", [b"before"]))
     files.fail_writes, files.fail_cuts = [5], 1
     with pytest.raises(WalStopped):
-        await wal.append(1, b"", [b"lost"])
+        await wal.append(entry(b"", [b"lost"]))
     with pytest.raises(WalStopped):
-        await wal.append(1, b"", [b"also"])
+        await wal.append(entry(b"", [b"also"]))
     assert await bodies(files) == [b"before"]
+
+
+class Counting:
+    """An entry that says how many were written before it: what `undo` must make true again after a failure."""
+
+    def __init__(self, counter: list[int]) -> None:
+        self.counter = counter
+
+    def build(self) -> Frame:
+        self.counter[0] += 1
+        return Frame(1, b"", [b"%d" % self.counter[0]])
+
+    def undo(self) -> None:
+        self.counter[0] -= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=6), st.lists(st.integers(1, 5), min_size=1, max_size=8))
+def test_what_is_written_after_a_failure_leaves_no_gap(failures: list[int], groups: list[int]) -> None:
+    async def scenario() -> None:
+        files, counter = HostileFiles(), [0]
+        wal = Wal(files)
+        await wal.recover()
+        files.fail_writes = list(failures)
+        appends = []
+        for size in groups:
+            appends += [asyncio.ensure_future(wal.append(Counting(counter))) for _ in range(size)]
+            await asyncio.sleep(0)
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        written = sum(isinstance(outcome, int) for outcome in outcomes)
+        assert await bodies(files) == [b"%d" % number for number in range(1, written + 1)]
+
+    asyncio.run(scenario())
+
+
+async def test_an_entry_that_cannot_be_built_fails_alone() -> None:
+    class Broken:
+        def build(self) -> Frame:
+            raise ValueError("out of order")
+
+        def undo(self) -> None:
+            raise AssertionError("nothing to undo")
+
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    outcomes = await asyncio.gather(
+        wal.append(entry(b"", [b"a"])), wal.append(Broken()), wal.append(entry(b"", [b"b"])), return_exceptions=True
+    )
+    assert isinstance(outcomes[1], ValueError)
+    assert await bodies(files) == [b"a", b"b"]
 
 
 async def test_a_cancelled_append_does_not_disturb_the_others() -> None:
     files = HostileFiles()
     wal = Wal(files)
     await wal.recover()
-    first = asyncio.ensure_future(wal.append(1, b"", [b"one"]))
-    second = asyncio.ensure_future(wal.append(1, b"", [b"two"]))
+    first = asyncio.ensure_future(wal.append(entry(b"", [b"one"])))
+    second = asyncio.ensure_future(wal.append(entry(b"", [b"two"])))
     await asyncio.sleep(0)
     first.cancel()
     await second
@@ -171,24 +226,24 @@ async def test_old_files_go_when_they_are_no_longer_needed() -> None:
     await wal.recover()
     last = 0
     for number in range(10):
-        last = await wal.append(1, b"", [b"x" * 40 + b"%d" % number])
+        last = await wal.append(entry(b"", [b"x" * 40 + b"%d" % number]))
     await wal.remove_before(last)
     assert min(files.files) == last
-    await wal.append(1, b"", [b"more"])
+    await wal.append(entry(b"", [b"more"]))
     assert (await bodies(files))[-1] == b"more"
 
 
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from headgate_agent.log.wal import Wal
+from headgate_agent.log.wal import Fixed, Frame, Wal
 from headgate_agent.log.wal_files import DiskFiles
 
 async def main() -> None:
     wal = Wal(DiskFiles(Path(sys.argv[1])), file_bytes=20_000)
     await wal.recover()
     async def one(number: int) -> None:
-        await wal.append(1, b"h", [b"%d" % number, b"." * 300])
+        await wal.append(Fixed(Frame(1, b"h", [b"%d" % number, b"." * 300])))
         print(number, flush=True)
     for start in range(0, 100_000, 16):
         await asyncio.gather(*(one(start + i) for i in range(16)))

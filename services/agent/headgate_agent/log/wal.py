@@ -5,9 +5,12 @@ Contract: `append` returns when its entry, and every entry appended before it, i
 answered may come back or not. While one write is being synced the next one gathers, so the rate of syncs is the disk's
 and the size of each is the load's.
 
-A failed write is undone (the file is cut back to what is known to be durable) and refused to its callers; if it cannot
-be undone the log stops for good with `WalStopped`, because entries written over a tail of unknown fate would make
-recovery lie. The process then restarts and recovers.
+An entry is built only when its turn to be written has come, in the order of the appends and when the fate of all
+before it is known; so what it says (offsets, sequences) may depend on what was written before. A failed write is
+undone (the file is cut back to what is known to be durable, and each entry's `undo` is called, last first) before
+anything else is built, and refused to its callers. If the file cannot be cut back the log stops for good with
+`WalStopped`, because entries written over a tail of unknown fate would make recovery lie. The process then restarts
+and recovers.
 
 An entry is a kind, a small head and a body. Its frame:
 
@@ -74,10 +77,48 @@ class Entry:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What an entry says."""
+
+    kind: int
+    head: bytes
+    body: Sequence[bytes] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + sum(len(part) for part in self.body)
+
+
+class Appendable(Protocol):
+    """Something to be written when its turn has come.
+
+    Contract: `build` is called once, synchronously; None means that there is nothing to write after all (a duplicate,
+    say), and the append is answered with its group. If it raises, this append alone is refused with that error.
+    `undo` is called after a `build` that returned, if the group was not written.
+    """
+
+    def build(self) -> Frame | None: ...
+
+    def undo(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """An entry that depends on nothing before it."""
+
+    frame: Frame
+
+    def build(self) -> Frame | None:
+        return self.frame
+
+    def undo(self) -> None:
+        return
+
+
 @dataclass(slots=True)
 class _Waiting:
-    buffers: list[bytes]
-    size: int
+    item: Appendable
     file: asyncio.Future[int]
 
 
@@ -117,19 +158,17 @@ class Wal:
         await self._roll()
         return entries
 
-    async def append(self, kind: int, head: bytes, body: Sequence[bytes] = ()) -> int:
+    async def append(self, item: Appendable) -> int:
         """Writes an entry; answers the number of the file that it is in, once it is durable."""
         if self._stopped is not None:
             raise WalStopped(self._stopped)
         if self._number == 0:
             raise RuntimeError("recover comes before append")
-        size = len(head) + sum(len(part) for part in body)
-        waiting = _Waiting([head, *body], size, asyncio.get_running_loop().create_future())
-        # The frame is made when the entry is written, so that a refused entry leaves no gap in the sequence.
-        waiting.buffers.insert(0, struct.pack(">BH", kind, len(head)))
+        waiting = _Waiting(item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._writer is None:
             self._writer = asyncio.ensure_future(self._write())
+        # A caller that is cancelled leaves its entry to be written: its fate is then unknown to it, as over a network.
         return await asyncio.shield(waiting.file)
 
     async def remove_before(self, number: int) -> None:
@@ -155,25 +194,34 @@ class Wal:
                 _fail(self._waiting, WalStopped(self._stopped))
                 self._waiting = []
 
-    async def _write_group(self, group: list[_Waiting]) -> None:
+    async def _write_group(self, waiting: list[_Waiting]) -> None:
+        group: list[_Waiting] = []
         buffers: list[bytes] = []
-        sequence = self._sequence
-        for waiting in group:
-            sequence += 1
-            buffers.extend(_frame(sequence, waiting))
-        total = sum(FRAME_BYTES + waiting.size for waiting in group)
+        sequence, total = self._sequence, 0
+        for one in waiting:
+            try:
+                frame = one.item.build()
+            except Exception as error:
+                _fail([one], error)
+                continue
+            group.append(one)
+            if frame is not None:
+                sequence += 1
+                total += FRAME_BYTES + frame.size
+                buffers.extend(_encode(sequence, frame))
         try:
-            if self._size and self._size + total > self._file_bytes:
-                await self._roll()
-            await self._files.write(self._number, buffers)
+            if buffers:
+                if self._size and self._size + total > self._file_bytes:
+                    await self._roll()
+                await self._files.write(self._number, buffers)
         except OSError as error:
             await self._undo(group, error)
             return
         self._sequence = sequence
         self._size += total
-        for waiting in group:
-            if not waiting.file.done():
-                waiting.file.set_result(self._number)
+        for one in group:
+            if not one.file.done():
+                one.file.set_result(self._number)
 
     async def _undo(self, group: list[_Waiting], error: OSError) -> None:
         try:
@@ -182,6 +230,8 @@ class Wal:
             self._stopped = f"a write failed ({error}) and could not be undone ({second})"
             _fail(group, WalStopped(self._stopped))
             return
+        for one in reversed(group):
+            one.item.undo()
         _fail(group, WalRefused(f"not written: {error}"))
 
     async def _roll(self) -> None:
@@ -205,13 +255,12 @@ def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
         position = end
 
 
-def _frame(sequence: int, waiting: _Waiting) -> list[bytes]:
-    kind_and_head, *parts = waiting.buffers
-    rest = struct.pack(">Q", sequence) + kind_and_head
+def _encode(sequence: int, frame: Frame) -> list[bytes]:
+    rest = struct.pack(">QBH", sequence, frame.kind, len(frame.head)) + frame.head
     crc = google_crc32c.value(rest)
-    for part in parts:
+    for part in frame.body:
         crc = google_crc32c.extend(crc, part)
-    return [struct.pack(">II", waiting.size, crc) + rest, *parts]
+    return [struct.pack(">II", frame.size, crc) + rest, *frame.body]
 
 
 def _fail(group: Sequence[_Waiting], error: Exception) -> None:

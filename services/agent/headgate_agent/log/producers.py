@@ -1,0 +1,134 @@
+"""What a partition knows of its idempotent producers: which batches it has, so that a retry is never stored twice.
+
+As in Kafka, a producer's last five batches are remembered: a retried one is answered with the offset that it got the
+first time, the next one in sequence is taken, anything else is refused. Pure: the partition decides when what is
+taken becomes durable, and `forget` takes it back where it did not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headgate_agent.log.record_batch import BatchHeader
+
+REMEMBERED_BATCHES = 5
+DEFAULT_MOST_PRODUCERS = 10_000
+_SEQUENCES = 1 << 31
+
+
+class SequenceProblem(Enum):
+    """Why a batch was refused; named as in the Kafka protocol."""
+
+    OUT_OF_ORDER_SEQUENCE_NUMBER = "a batch between the last one and this one is missing"
+    DUPLICATE_SEQUENCE_NUMBER = "this batch is older than those that are remembered"
+    INVALID_PRODUCER_EPOCH = "a newer instance of this producer has written"
+    UNKNOWN_PRODUCER_ID = "this producer begins in the middle of its sequence"
+
+
+class SequenceRefused(ValueError):
+    def __init__(self, problem: SequenceProblem, header: BatchHeader, expected: int) -> None:
+        super().__init__(
+            f"producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}: "
+            f"{problem.value} (expected {expected})"
+        )
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBatch:
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Producer:
+    producer_id: int
+    epoch: int
+    batches: list[TakenBatch] = field(default_factory=list)
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else 0
+
+
+@dataclass(slots=True)
+class Undo:
+    """What `take` changed."""
+
+    producer_id: int
+    before: Producer | None
+
+
+class Producers:
+    """The producers of one partition, the least recently used forgotten first where there are too many."""
+
+    def __init__(self, most: int = DEFAULT_MOST_PRODUCERS) -> None:
+        self._most = most
+        self._known: OrderedDict[int, Producer] = OrderedDict()
+
+    def duplicate(self, header: BatchHeader) -> TakenBatch | None:
+        """The batch as it was first taken, if this is a retry of one that is remembered."""
+        producer = self._known.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return None
+        for batch in producer.batches:
+            if (batch.base_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
+                return batch
+        return None
+
+    def take(self, header: BatchHeader, base_offset: int) -> Undo:
+        """Notes a batch that will be stored at `base_offset`; raises `SequenceRefused` if it may not be."""
+        producer = self._known.get(header.producer_id)
+        self._check(header, producer)
+        undo = Undo(header.producer_id, _copy(producer))
+        if producer is None or header.producer_epoch != producer.epoch:
+            producer = Producer(header.producer_id, header.producer_epoch)
+            self._known[header.producer_id] = producer
+        taken = TakenBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
+        producer.batches = [*producer.batches[-(REMEMBERED_BATCHES - 1) :], taken]
+        self._known.move_to_end(header.producer_id)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return undo
+
+    def forget(self, undo: Undo) -> None:
+        """Makes the last `take` not have happened."""
+        if undo.before is None:
+            self._known.pop(undo.producer_id, None)
+        else:
+            self._known[undo.producer_id] = undo.before
+
+    def restore(self, producers: Iterable[Producer]) -> None:
+        """Takes over what a former leader knew."""
+        for producer in producers:
+            self._known[producer.producer_id] = Producer(
+                producer.producer_id, producer.epoch, producer.batches[-REMEMBERED_BATCHES:]
+            )
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(list(self._known.values()))
+
+    @staticmethod
+    def _check(header: BatchHeader, producer: Producer | None) -> None:
+        if producer is None or header.producer_epoch > producer.epoch:
+            # A producer that is not known may have been forgotten, so any beginning is taken; a new epoch begins at 0.
+            if producer is not None and header.base_sequence != 0:
+                raise SequenceRefused(SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER, header, 0)
+            return
+        if header.producer_epoch < producer.epoch:
+            raise SequenceRefused(SequenceProblem.INVALID_PRODUCER_EPOCH, header, producer.next_sequence)
+        expected = producer.next_sequence
+        if header.base_sequence == expected:
+            return
+        behind = (expected - header.base_sequence) % _SEQUENCES < _SEQUENCES // 2
+        problem = SequenceProblem.DUPLICATE_SEQUENCE_NUMBER if behind else SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
+        raise SequenceRefused(problem, header, expected)
+
+
+def _copy(producer: Producer | None) -> Producer | None:
+    return None if producer is None else Producer(producer.producer_id, producer.epoch, list(producer.batches))
