@@ -25,7 +25,6 @@ class SequenceProblem(Enum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = "a batch between the last one and this one is missing"
     DUPLICATE_SEQUENCE_NUMBER = "this batch is older than those that are remembered"
     INVALID_PRODUCER_EPOCH = "a newer instance of this producer has written"
-    UNKNOWN_PRODUCER_ID = "this producer begins in the middle of its sequence"
 
 
 class SequenceRefused(ValueError):
