@@ -109,6 +109,29 @@ class Producers:
                 producer.producer_id, producer.epoch, producer.batches[-REMEMBERED_BATCHES:]
             )
 
+    def restore_batch(self, header: BatchHeader) -> None:
+        """Takes over a batch that is stored already, whatever came before it."""
+        producer = self._known.get(header.producer_id)
+        if header.producer_id < 0:
+            return
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = Producer(header.producer_id, header.producer_epoch)
+            self._known[header.producer_id] = producer
+        taken = TakenBatch(header.base_sequence, header.last_sequence, header.base_offset, header.max_timestamp)
+        producer.batches = [*producer.batches[-(REMEMBERED_BATCHES - 1) :], taken]
+
+    def before(self, offset: int) -> list[Producer]:
+        """What is known of batches below `offset`: a successor must not take a batch for stored that is not."""
+        known = (
+            Producer(
+                producer.producer_id,
+                producer.epoch,
+                [batch for batch in producer.batches if batch.base_offset < offset],
+            )
+            for producer in self._known.values()
+        )
+        return [producer for producer in known if producer.batches]
+
     def __iter__(self) -> Iterator[Producer]:
         return iter(list(self._known.values()))
 

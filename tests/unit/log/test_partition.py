@@ -1,0 +1,360 @@
+"""What a partition acknowledges is there afterwards, once, in order; of what it is not sure it says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
+from headgate_agent.log.partition import (
+    Durability,
+    NotAccepted,
+    NotLeader,
+    Partition,
+    PartitionKey,
+    PartitionSettings,
+    SegmentInfo,
+    Start,
+)
+from headgate_agent.log.producers import Producer, SequenceRefused
+from headgate_agent.log.record_batch import CorruptBatch, encode, header_at, headers
+from headgate_agent.log.segment import Index, batches_from, read_index, stored_range, unpack_block
+from headgate_agent.log.wal import Wal, WalRefused
+from headgate_common.clock import SystemClock
+from headgate_common.ids import RandomIds
+
+KEY = PartitionKey("topic-1", 0)
+FAST = {"linger": 0.001, "segment_age": 0.001, "reserve_ahead": 50}
+
+
+class Files:
+    """Write-ahead files in memory; fail when told to."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, bytearray] = {}
+        self.fail = 0
+
+    async def numbers(self) -> Sequence[int]:
+        return sorted(self.files)
+
+    async def read(self, number: int) -> bytes:
+        return bytes(self.files[number])
+
+    async def create(self, number: int) -> None:
+        self.files[number] = bytearray()
+
+    async def write(self, number: int, buffers: Sequence[bytes]) -> None:
+        await asyncio.sleep(0)
+        if self.fail:
+            self.fail -= 1
+            self.files[number] += b"".join(buffers)[:7]
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.files[number] += b"".join(buffers)
+
+    async def cut(self, number: int, size: int) -> None:
+        del self.files[number][size:]
+
+    async def remove(self, number: int) -> None:
+        del self.files[number]
+
+
+class Objects:
+    """An object store in memory; a failure may come before or after the object is there."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.fail_before = 0
+        self.fail_after = 0
+
+    async def create(self, key: str, buffers: Sequence[bytes]) -> None:
+        await asyncio.sleep(0)
+        if self.fail_before:
+            self.fail_before -= 1
+            raise ObjectStoreFailed("503 Slow Down")
+        if key in self.objects:
+            raise ObjectExists(key)
+        self.objects[key] = b"".join(buffers)
+        if self.fail_after:
+            self.fail_after -= 1
+            raise ObjectStoreFailed("timed out")
+
+    async def read(self, key: str, start: int, length: int) -> bytes:
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key][start : start + length]
+
+    async def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    async def find(self, prefix: str) -> AsyncIterator[StoredObject]:
+        for key in ():
+            yield key
+
+
+class Catalog:
+    """The catalog's side of one partition, with the rule that fences: this epoch, this next offset."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.committed = 0
+        self.reserved = 0
+        self.segments: list[SegmentInfo] = []
+        self.producers: Sequence[Producer] = ()
+
+    def grant(self) -> Start:
+        self.epoch += 1
+        return Start(self.epoch, 0, self.committed, self.reserved, self.producers)
+
+    async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None:
+        await asyncio.sleep(0)
+        if epoch != self.epoch:
+            raise NotLeader("STALE_EPOCH")
+        self.reserved = max(self.reserved, until)
+
+    async def commit(self, key: PartitionKey, epoch: int, segment: SegmentInfo, producers: Sequence[Producer]) -> None:
+        await asyncio.sleep(0)
+        if epoch != self.epoch or segment.base_offset != self.committed:
+            raise NotLeader("STALE_EPOCH")
+        self.segments.append(segment)
+        self.committed = segment.next_offset
+        self.producers = producers
+
+
+class Switch:
+    def __init__(self) -> None:
+        self.on = True
+
+    def valid(self) -> bool:
+        return self.on
+
+
+class Bench:
+    """One agent with a disk, an object store and a catalog; `lead` begins a new leadership, as after a restart."""
+
+    def __init__(self, durability: Durability) -> None:
+        self.durability = durability
+        self.files, self.objects, self.catalog = Files(), Objects(), Catalog()
+        self.grant = Switch()
+
+    async def lead(self, **settings: float) -> Partition:
+        wal = Wal(self.files)
+        entries = await wal.recover()
+        self.grant = Switch()
+        partition = Partition(
+            KEY,
+            "orders/0",
+            self.catalog.grant(),
+            PartitionSettings(durability=self.durability, **{**FAST, **settings}),
+            wal=wal,
+            objects=self.objects,
+            metadata=self.catalog,
+            grant=self.grant,
+            clock=SystemClock(),
+            ids=RandomIds(random.Random(1)),
+            source=random.Random(1),
+        )
+        if self.durability is Durability.WAL:
+            partition.recover(entries)
+        return partition
+
+    def stored(self) -> list[tuple[int, bytes]]:
+        """What the catalog's segments hold: offset and body of each batch."""
+        found = []
+        for info in self.catalog.segments:
+            data = self.objects.objects[info.key]
+            index = read_index(data, len(data))
+            assert isinstance(index, Index)
+            for block in index.blocks:
+                start, length = stored_range(block)
+                batches = bytes(batches_from(unpack_block(block, data[start : start + length]), 0))
+                found += [(h.base_offset, batches[h.position + 61 : h.position + h.size]) for h in headers(batches)]
+        return found
+
+
+def batch(body: bytes, count: int = 1, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    return bytes(encode(body, count, timestamp=1, producer=producer))
+
+
+BOTH = pytest.mark.parametrize("durability", list(Durability))
+
+
+@BOTH
+async def test_offsets_are_dense_and_in_the_order_of_acknowledgement(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    answers = await asyncio.gather(*(partition.produce(batch(b"%d" % i, 3)) for i in range(20)))
+    assert sorted(answer.base_offset for answer in answers) == list(range(0, 60, 3))
+    await partition.flush()
+    assert [offset for offset, _ in bench.stored()] == list(range(0, 60, 3))
+
+
+@BOTH
+async def test_readers_never_see_what_is_not_acknowledged(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(linger=60, segment_age=60)
+    first = asyncio.ensure_future(partition.produce(batch(b"a")))
+    await asyncio.sleep(0)
+    assert partition.read(0, 1000) == []
+    if durability is Durability.WAL:
+        await first
+        found = partition.read(0, 1000)
+        assert found is not None
+        assert header_at(found[0], 0).base_offset == 0
+    else:
+        await partition.flush()
+        await first
+        assert partition.read(0, 1000) is None
+    assert partition.durable == 1
+
+
+async def test_an_object_topic_acknowledges_only_what_the_catalog_knows() -> None:
+    bench = Bench(Durability.OBJECT)
+    partition = await bench.lead()
+    bench.objects.fail_before = 3
+    await partition.produce(batch(b"a"))
+    assert bench.stored() == [(0, b"a")]
+
+
+async def test_an_upload_that_timed_out_after_it_happened_is_not_done_twice() -> None:
+    bench = Bench(Durability.OBJECT)
+    partition = await bench.lead()
+    bench.objects.fail_after = 1
+    await partition.produce(batch(b"a"))
+    assert bench.stored() == [(0, b"a")]
+    assert len(bench.objects.objects) == 1
+
+
+async def test_a_wal_topic_gives_back_after_a_crash_everything_that_was_acknowledged() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=60)
+    for number in range(5):
+        await partition.produce(batch(b"%d" % number))
+    partition.lose("crash")
+    again = await bench.lead()
+    assert again.durable == 5
+    await again.produce(batch(b"5"))
+    await again.flush()
+    assert bench.stored() == [(number, b"%d" % number) for number in range(6)]
+
+
+async def test_a_full_disk_refuses_and_leaves_no_gap() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead()
+    await partition.produce(batch(b"a"))
+    bench.files.fail = 1
+    with pytest.raises(WalRefused):
+        await partition.produce(batch(b"refused", producer=(7, 0, 0)))
+    answer = await partition.produce(batch(b"b", producer=(7, 0, 0)))
+    assert answer.base_offset == 1
+    await partition.flush()
+    assert bench.stored() == [(0, b"a"), (1, b"b")]
+
+
+@BOTH
+async def test_a_leader_whose_grant_ended_during_the_write_acknowledges_nothing(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    producing = asyncio.ensure_future(partition.produce(batch(b"a")))
+    await asyncio.sleep(0)
+    bench.grant.on = False
+    with pytest.raises(NotLeader):
+        await producing
+    with pytest.raises(NotLeader):
+        await partition.produce(batch(b"b"))
+
+
+async def test_a_former_leader_cannot_publish() -> None:
+    bench = Bench(Durability.OBJECT)
+    old = await bench.lead()
+    new = await bench.lead()
+    with pytest.raises(NotLeader):
+        await old.produce(batch(b"old"))
+    await new.produce(batch(b"new"))
+    assert bench.stored() == [(0, b"new")]
+
+
+@BOTH
+async def test_a_retried_batch_is_stored_once_also_by_the_next_leader(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    first = await partition.produce(batch(b"a", producer=(7, 0, 0)))
+    assert await partition.produce(batch(b"a", producer=(7, 0, 0))) == first
+    partition.lose("crash")
+    again = await bench.lead()
+    assert (await again.produce(batch(b"a", producer=(7, 0, 0)))).base_offset == first.base_offset
+    await again.produce(batch(b"b", producer=(7, 0, 1)))
+    await again.flush()
+    assert bench.stored() == [(0, b"a"), (1, b"b")]
+
+
+async def test_a_successor_does_not_take_for_stored_what_the_catalog_never_knew() -> None:
+    bench = Bench(Durability.OBJECT)
+    partition = await bench.lead(linger=0.005)
+    await partition.produce(batch(b"a", producer=(7, 0, 0)))
+    bench.objects.fail_before = 10**6
+    waiting = asyncio.ensure_future(partition.produce(batch(b"b", producer=(7, 0, 1))))
+    await asyncio.sleep(0.02)
+    partition.lose("crash")
+    with pytest.raises(NotLeader):
+        await waiting
+    bench.objects.fail_before = 0
+    again = await bench.lead()
+    await again.produce(batch(b"b", producer=(7, 0, 1)))
+    assert bench.stored() == [(0, b"a"), (1, b"b")]
+
+
+async def test_a_duplicate_waits_until_its_first_copy_is_durable() -> None:
+    bench = Bench(Durability.OBJECT)
+    partition = await bench.lead(linger=60)
+    first = asyncio.ensure_future(partition.produce(batch(b"a", producer=(7, 0, 0))))
+    second = asyncio.ensure_future(partition.produce(batch(b"a", producer=(7, 0, 0))))
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    await partition.flush()
+    assert (await first).base_offset == (await second).base_offset
+
+
+@BOTH
+async def test_bad_records_are_refused_and_change_nothing(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(max_message_bytes=200)
+    damaged = bytearray(batch(b"abc"))
+    damaged[-1] ^= 1
+    for data, error in (
+        (bytes(damaged), CorruptBatch),
+        (batch(b"x" * 500), NotAccepted),
+        (b"", NotAccepted),
+        (b"junk" * 30, CorruptBatch),
+    ):
+        with pytest.raises(error):
+            await partition.produce(data)
+    await partition.produce(batch(b"ok", producer=(7, 0, 0)))
+    with pytest.raises(SequenceRefused):
+        await partition.produce(batch(b"gap", producer=(7, 0, 5)))
+    await partition.flush()
+    assert bench.stored() == [(0, b"ok")]
+
+
+async def test_offsets_are_reserved_before_they_are_acknowledged() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(reserve_ahead=3, segment_age=60)
+    for number in range(20):
+        await partition.produce(batch(b"%d" % number))
+        assert bench.catalog.reserved >= partition.durable
+
+
+async def test_producers_are_held_back_while_nothing_can_be_uploaded() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(max_unflushed_bytes=500)
+    bench.objects.fail_before = 10**6
+    for _ in range(4):
+        await partition.produce(batch(b"x" * 100))
+    late = asyncio.ensure_future(partition.produce(batch(b"late")))
+    await asyncio.sleep(0.05)
+    assert not late.done()
+    bench.objects.fail_before = 0
+    assert (await asyncio.wait_for(late, 20)).base_offset == 4
