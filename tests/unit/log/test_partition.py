@@ -6,6 +6,9 @@ import asyncio
 import errno
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -28,7 +31,7 @@ from headgate_common.clock import SystemClock
 from headgate_common.ids import RandomIds
 
 KEY = PartitionKey("topic-1", 0)
-FAST = {"linger": 0.001, "segment_age": 0.001, "reserve_ahead": 50}
+FAST = PartitionSettings(linger=0.001, segment_age=0.001, reserve_ahead=50)
 
 
 class Files:
@@ -91,8 +94,9 @@ class Objects:
         self.objects.pop(key, None)
 
     async def find(self, prefix: str) -> AsyncIterator[StoredObject]:
-        for key in ():
-            yield key
+        for key, data in self.objects.items():
+            if key.startswith(prefix):
+                yield StoredObject(key, len(data), datetime.now(UTC))
 
 
 class Catalog:
@@ -140,7 +144,7 @@ class Bench:
         self.files, self.objects, self.catalog = Files(), Objects(), Catalog()
         self.grant = Switch()
 
-    async def lead(self, **settings: float) -> Partition:
+    async def lead(self, **settings: Any) -> Partition:
         wal = Wal(self.files)
         entries = await wal.recover()
         self.grant = Switch()
@@ -148,7 +152,7 @@ class Bench:
             KEY,
             "orders/0",
             self.catalog.grant(),
-            PartitionSettings(durability=self.durability, **{**FAST, **settings}),
+            replace(FAST, durability=self.durability, **settings),
             wal=wal,
             objects=self.objects,
             metadata=self.catalog,
