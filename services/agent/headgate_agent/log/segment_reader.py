@@ -1,0 +1,149 @@
+"""Reads record batches out of segments: the index first, then only the blocks that are needed, by range.
+
+Blocks that lie side by side are fetched with one request; readers that want the same bytes at the same time share one
+fetch. What is read is checked (see `segment.py`) before anyone sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from headgate_agent.log.block_cache import BlockCache, BlockKey
+from headgate_agent.log.objects import Objects
+from headgate_agent.log.segment import (
+    Block,
+    CorruptSegment,
+    Index,
+    batches_from,
+    read_index,
+    stored_range,
+    unpack_block,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# A first guess at the size of footer and index together: enough for a segment of some hundred blocks.
+_TAIL_GUESS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """A segment as the catalog knows it."""
+
+    key: str
+    size: int
+    base_offset: int
+    next_offset: int
+
+
+class SharedFetches(Generic[K, V]):
+    """Makes callers that want the same thing at the same time wait for one fetch. A failure is told to all of them."""
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Task[V]] = {}
+
+    async def get(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V:
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.ensure_future(self._run(key, fetch))
+            self._running[key] = task
+        # A caller that gives up leaves the fetch to the others.
+        return await asyncio.shield(task)
+
+    async def _run(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V:
+        try:
+            return await fetch()
+        finally:
+            del self._running[key]
+
+
+class SegmentReader:
+    def __init__(self, objects: Objects, cache: BlockCache, *, most_indexes: int = 10_000) -> None:
+        self._objects = objects
+        self._cache = cache
+        self._most_indexes = most_indexes
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._index_fetches: SharedFetches[str, Index] = SharedFetches()
+        self._block_fetches: SharedFetches[tuple[str, int, int], Sequence[bytes]] = SharedFetches()
+
+    async def index(self, segment: SegmentRef) -> Index:
+        known = self._indexes.get(segment.key)
+        if known is not None:
+            self._indexes.move_to_end(segment.key)
+            return known
+        return await self._index_fetches.get(segment.key, lambda: self._fetch_index(segment))
+
+    async def read(self, segment: SegmentRef, offset: int, max_bytes: int) -> list[memoryview]:
+        """Whole batches from the one that holds `offset` on: at least one, then while they fit into `max_bytes`."""
+        blocks = _enough((await self.index(segment)).from_offset(offset), max_bytes)
+        parts = [batches_from(data, offset) for data in await self._blocks(segment.key, blocks)]
+        return [part for part in parts if len(part)]
+
+    async def _fetch_index(self, segment: SegmentRef) -> Index:
+        wanted = min(_TAIL_GUESS, segment.size)
+        for _ in range(2):
+            tail = await self._objects.read(segment.key, segment.size - wanted, wanted)
+            answer = read_index(tail, segment.size)
+            if isinstance(answer, Index):
+                self._remember(segment, answer)
+                return answer
+            wanted = answer
+        raise CorruptSegment(f"{segment.key}: the footer does not say how long the index is")
+
+    def _remember(self, segment: SegmentRef, index: Index) -> None:
+        if (index.base_offset, index.next_offset) != (segment.base_offset, segment.next_offset):
+            raise CorruptSegment(
+                f"{segment.key} holds {index.base_offset} to {index.next_offset}, "
+                f"the catalog says {segment.base_offset} to {segment.next_offset}"
+            )
+        self._indexes[segment.key] = index
+        while len(self._indexes) > self._most_indexes:
+            self._indexes.popitem(last=False)
+
+    async def _blocks(self, key: str, blocks: Sequence[Block]) -> list[bytes]:
+        found = {block.position: self._cache.get(BlockKey(key, block.position)) for block in blocks}
+        for run in _runs([block for block in blocks if found[block.position] is None]):
+            start = run[0].position
+            end = sum(stored_range(run[-1]))
+            fetched = await self._block_fetches.get((key, start, end), partial(self._fetch, key, run))
+            for block, data in zip(run, fetched, strict=True):
+                found[block.position] = data
+        return [data for data in found.values() if data is not None]
+
+    async def _fetch(self, key: str, run: Sequence[Block]) -> Sequence[bytes]:
+        start = run[0].position
+        raw = await self._objects.read(key, start, sum(stored_range(run[-1])) - start)
+        unpacked: list[bytes] = []
+        for block in run:
+            at, length = stored_range(block)
+            data = unpack_block(block, raw[at - start : at - start + length])
+            self._cache.put(BlockKey(key, block.position), data)
+            unpacked.append(data)
+        return unpacked
+
+
+def _enough(blocks: Sequence[Block], max_bytes: int) -> Sequence[Block]:
+    """The first blocks, as many as fit, and one at least."""
+    size = 0
+    for count, block in enumerate(blocks):
+        size += block.size
+        if size > max_bytes:
+            return blocks[: max(count, 1)]
+    return blocks
+
+
+def _runs(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Blocks that lie side by side, together."""
+    runs: list[list[Block]] = []
+    for block in blocks:
+        if runs and sum(stored_range(runs[-1][-1])) == block.position:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return runs
