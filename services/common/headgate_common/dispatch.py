@@ -3,7 +3,8 @@
 A service is a plain object. Its class names the protobuf service in `descriptor` and has one coroutine for each RPC, in
 snake case, that takes the request and a `Call` and returns the response, or, for a server-streaming RPC, an async
 generator that yields responses. It raises `HeadgateError` and never sees gRPC. Requests are checked against the
-protovalidate rules of the proto before the service sees them.
+protovalidate rules of the proto before the service sees them. A handler is cancelled when its caller gives up, and a
+generator is closed when its caller stops listening.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,8 +25,12 @@ from google.rpc import error_details_pb2
 
 from headgate_common.errors import INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, HeadgateError
 from headgate_common.ids import Ids, RandomIds
+from headgate_common.nul import find_nul
 
 log = logging.getLogger(__name__)
+
+# An error travels in headers, so it names so many fields and counts the rest.
+MAX_VIOLATIONS = 20
 
 
 class Service(Protocol):
@@ -53,7 +59,7 @@ class Call:
     metadata: Mapping[str, str] = field(default_factory=dict)
     # Seconds left when the call arrived, or None where the caller set no deadline.
     timeout: float | None = None
-    # Told to the caller beside the answer, such as where the leading coordinator is.
+    # Told to the caller beside the answer, such as where the leading coordinator is: lower-case names, ASCII values.
     trailers: dict[str, str] = field(default_factory=dict)
 
 
@@ -78,6 +84,8 @@ def snake_case(name: str) -> str:
 
 def method_of(descriptor: MethodDescriptor) -> Method:
     service = descriptor.containing_service
+    if descriptor.client_streaming:
+        raise TypeError(f"{descriptor.full_name}: streams of requests are not supported")
     return Method(
         path=f"/{service.full_name}/{descriptor.name}",
         name=descriptor.name,
@@ -100,6 +108,8 @@ class Dispatcher:
         self._routes: dict[str, tuple[Method, Callable[..., Any]]] = {}
         for service in services:
             for method in methods(service.descriptor).values():
+                if method.path in self._routes:
+                    raise TypeError(f"{method.path} is served twice")
                 handler = getattr(service, snake_case(method.name), None)
                 if handler is None:
                     raise TypeError(f"{type(service).__name__} has no {snake_case(method.name)}")
@@ -111,32 +121,37 @@ class Dispatcher:
         return (method for method, _ in self._routes.values())
 
     async def unary(self, path: str, request: Message, call: Call) -> Message:
-        handler: Callable[..., Awaitable[Message]] = self._handler(path, request)
+        method, found = self._route(path)
+        handler: Callable[..., Awaitable[Message]] = found
         try:
-            return await handler(request, call)
+            check(request)
+            return _expect(method, await handler(request, call))
         except HeadgateError:
             raise
         except Exception as error:
-            raise self._defect(path, error) from error
+            raise self.defect(path, error) from error
 
-    async def stream(self, path: str, request: Message, call: Call) -> AsyncIterator[Message]:
-        handler: Callable[..., AsyncIterator[Message]] = self._handler(path, request)
+    async def stream(self, path: str, request: Message, call: Call) -> AsyncGenerator[Message, None]:
+        method, found = self._route(path)
+        handler: Callable[..., AsyncGenerator[Message, None]] = found
         try:
-            async for response in handler(request, call):
-                yield response
+            check(request)
+            async with aclosing(handler(request, call)) as responses:
+                async for response in responses:
+                    yield _expect(method, response)
         except HeadgateError:
             raise
         except Exception as error:
-            raise self._defect(path, error) from error
+            raise self.defect(path, error) from error
 
-    def _handler(self, path: str, request: Message) -> Callable[..., Any]:
+    def _route(self, path: str) -> tuple[Method, Callable[..., Any]]:
         route = self._routes.get(path)
         if route is None:
-            raise HeadgateError(UNIMPLEMENTED, f"there is no method {path}")
-        check(request)
-        return route[1]
+            raise HeadgateError(UNIMPLEMENTED, f"there is no method {path}", metadata={"method": path})
+        return route
 
-    def _defect(self, path: str, error: Exception) -> HeadgateError:
+    def defect(self, path: str, error: Exception) -> HeadgateError:
+        """What a caller is told of an error that nobody foresaw; the log has the rest."""
         incident = self._ids.uid("incident")
         log.error("defect", extra={"incident": incident, "method": path}, exc_info=error)
         return HeadgateError(
@@ -146,18 +161,27 @@ class Dispatcher:
         )
 
 
+def _expect(method: Method, response: Message) -> Message:
+    """Another message would be read by the caller as the wrong one, without an error."""
+    if not isinstance(response, method.response):
+        raise TypeError(f"{method.path} answered with {type(response).__name__}")
+    return response
+
+
 def check(request: Message) -> None:
-    """Refuses a request that breaks the rules of its proto, naming every field."""
+    """Refuses a request that breaks the rules of its proto, or has a NUL character in a text, naming the fields."""
+    nul = find_nul(request)
+    if nul is not None:
+        raise HeadgateError(INVALID_ARGUMENT, f"{nul}: there is a NUL character in the text", metadata={"field": nul})
     violations = protovalidate.collect_violations(request)
     if not violations:
         return
     bad = error_details_pb2.BadRequest()
-    for violation in violations:
+    for violation in violations[:MAX_VIOLATIONS]:
         proto = violation.proto
-        name = ".".join(element.field_name for element in proto.field.elements) if proto.field else ""
-        bad.field_violations.add(field=name, description=proto.message or proto.rule_id)
+        bad.field_violations.add(field=_path(proto.field), description=proto.message or proto.rule_id)
     first = bad.field_violations[0]
-    more = len(bad.field_violations) - 1
+    more = len(violations) - 1
     rest = f" (and {more} more)" if more else ""
     raise HeadgateError(
         INVALID_ARGUMENT,
@@ -165,3 +189,14 @@ def check(request: Message) -> None:
         metadata={"field": first.field},
         details=[bad],
     )
+
+
+def _path(path: Any) -> str:
+    """`items[3].statement`, `labels["zone"]`."""
+    text = ""
+    for element in path.elements if path else ():
+        text += f".{element.field_name}" if text else element.field_name
+        if element.subscript is not None:
+            value = element.subscript.value
+            text += f'["{value}"]' if isinstance(value, str) else f"[{value}]"
+    return text

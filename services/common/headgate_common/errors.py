@@ -3,6 +3,9 @@
 A `Reason` is declared once, where it belongs, and gathered in a `ReasonTable` from which the docs are generated. A
 `HeadgateError` is raised where the problem is known; it becomes a gRPC status with `ErrorInfo` in one place
 (`to_status`) and comes back as a `HeadgateError` in one place (`from_status`), over gRPC and in the simulator alike.
+
+A status travels in HTTP/2 headers, which clients limit to 8 KiB by default and answer an excess with a broken call.
+So `to_status` shortens what is too long: texts end in "...", lists lose their tail. Reason and code are always whole.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2, symbol_database
-from google.protobuf.message import Message
+from google.protobuf import any_pb2, descriptor_pool, duration_pb2, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 DOMAIN = "headgate"
@@ -145,31 +149,87 @@ MESSAGE_TOO_LARGE = COMMON.declare(
     "Split the request, or raise the server's limit.",
 )
 
+# Statuses without a reason of ours were made on the way. After those of _BROKEN the call may or may not have happened.
 _BY_CODE = {
-    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED: CANCELLED,
     grpc.StatusCode.UNIMPLEMENTED: UNIMPLEMENTED,
     grpc.StatusCode.RESOURCE_EXHAUSTED: MESSAGE_TOO_LARGE,
     grpc.StatusCode.INVALID_ARGUMENT: INVALID_ARGUMENT,
 }
+_BROKEN = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+# Status and message both travel, in base64 and percent-encoding, beside other headers.
+_MAX_STATUS = 3600
+_MAX_MESSAGE = 800
+# (longest text, longest list) that details keep, tried in turn until the status fits.
+_SHORTENING = ((1000, 64), (400, 16), (120, 8), (40, 3))
 
 
 def to_status(error: HeadgateError) -> status_pb2.Status:
-    """The error as it goes over the wire."""
-    info = error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=error.metadata)
-    details: list[Message] = [info, *error.details]
+    """The error as it goes over the wire, small enough to arrive."""
+    status = _status(error, error.details, error.metadata, error.message)
+    if status.ByteSize() <= _MAX_STATUS and len(error.message.encode()) <= _MAX_MESSAGE:
+        return status
+    message = _shorten_text(error.message, _MAX_MESSAGE)
+    for text, items in _SHORTENING:
+        details = [_shorten(detail, text, items) for detail in error.details]
+        metadata = {key: _shorten_text(value, text) for key, value in sorted(error.metadata.items())[:items]}
+        status = _status(error, details, metadata, message)
+        if status.ByteSize() <= _MAX_STATUS:
+            return status
+    return _status(error, (), metadata, message)
+
+
+def _status(
+    error: HeadgateError, extra: Iterable[Message], metadata: Mapping[str, str], message: str
+) -> status_pb2.Status:
+    info = error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=metadata)
+    details: list[Message] = [info, *extra]
     if error.retry_after is not None:
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after * 1e9))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    status = status_pb2.Status(code=error.reason.code.value[0], message=error.message)
+    status = status_pb2.Status(code=error.reason.code.value[0], message=message)
     for detail in details:
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        status.details.append(packed)
+        status.details.add().Pack(detail)
     return status
+
+
+def _shorten_text(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8."""
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    return encoded[: limit - 3].decode(errors="ignore") + "..."
+
+
+def _shorten(message: Message, text: int, items: int) -> Message:
+    short = type(message)()
+    short.CopyFrom(message)
+    _shorten_in_place(short, text, items)
+    return short
+
+
+def _shorten_in_place(message: Message, text: int, items: int) -> None:
+    for field, value in message.ListFields():
+        if field.is_repeated:
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                continue
+            del value[items:]
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for one in value if field.is_repeated else (value,):
+                _shorten_in_place(one, text, items)
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            if field.is_repeated:
+                value[:] = [_shorten_text(one, text) for one in value]
+            else:
+                setattr(message, field.name, _shorten_text(value, text))
 
 
 def from_status(status: status_pb2.Status, reasons: ReasonTable = COMMON) -> HeadgateError:
@@ -191,7 +251,7 @@ def from_status(status: status_pb2.Status, reasons: ReasonTable = COMMON) -> Hea
             detail = _unpack(packed)
             if detail is not None:
                 details.append(detail)
-    if not found:
+    if not found or info.domain != DOMAIN:
         return from_code(code, status.message)
     reason = reasons.get(info.reason) or Reason(info.reason, code, "")
     return HeadgateError(
@@ -205,14 +265,16 @@ def from_status(status: status_pb2.Status, reasons: ReasonTable = COMMON) -> Hea
 
 def from_code(code: grpc.StatusCode, message: str) -> HeadgateError:
     """The error for a status that carries no reason: made by a transport, not by a service of ours."""
-    reason = _BY_CODE.get(code) or Reason(code.name, code, "")
-    return HeadgateError(reason, message)
+    reason = UNREACHABLE if code in _BROKEN else _BY_CODE.get(code) or Reason(code.name, code, "")
+    return HeadgateError(reason, message or code.name)
 
 
 def _unpack(packed: any_pb2.Any) -> Message | None:
+    """The detail, or None for a type that this process does not know."""
     try:
-        message = symbol_database.Default().GetSymbol(packed.type_url.rsplit("/", 1)[-1])()
-    except KeyError:
+        descriptor = descriptor_pool.Default().FindMessageTypeByName(packed.type_url.rsplit("/", 1)[-1])
+        message: Message = message_factory.GetMessageClass(descriptor)()
+        packed.Unpack(message)
+    except (KeyError, DecodeError):
         return None
-    packed.Unpack(message)
     return message
