@@ -1,0 +1,139 @@
+"""What every test may use: real servers, started once in each test process, with their logs kept when a test fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import pytest
+
+from tests.servers.cache import ServerMissing
+from tests.servers.grpcurl import Grpcurl, find_grpcurl
+from tests.servers.kafka import Kafka, running_kafka
+from tests.servers.minio import Bucket, Minio, running_minio
+from tests.servers.postgres import Postgres, running_postgres
+from tests.servers.process import tail
+
+S = TypeVar("S")
+
+# A fixture brings its marker along, so that `-m "not kafka"` leaves out all that would start a broker.
+_MARKER_OF_FIXTURE = {
+    "postgres_url": "postgres",
+    "postgres_server": "postgres",
+    "kafka_bootstrap": "kafka",
+    "kafka_server": "kafka",
+    "minio": "minio",
+    "minio_server": "minio",
+    "grpcurl": "grpcurl",
+}
+# Too heavy to have one in each test process: all tests of a group run in the same one.
+_ONE_PROCESS = ("spark", "kafka")
+_LOGGED = ("postgres", "kafka", "minio")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in _MARKER_OF_FIXTURE:
+                item.add_marker(_MARKER_OF_FIXTURE[fixture])
+        for group in _ONE_PROCESS:
+            if item.get_closest_marker(group) is not None and item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _log_folder(config: pytest.Config) -> Path:
+    return config.rootpath / "build" / "server-logs" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    shutil.rmtree(_log_folder(session.config), ignore_errors=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.testsfailed == 0:
+        shutil.rmtree(_log_folder(session.config), ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows the end of the logs of the servers that a failed test used."""
+    report = yield
+    if report.failed:
+        for name in _LOGGED:
+            log = _log_folder(item.config) / f"{name}.log"
+            if item.get_closest_marker(name) is not None and log.exists():
+                report.sections.append((f"end of {log.relative_to(item.config.rootpath)}", tail(log)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def server_logs(pytestconfig: pytest.Config) -> Path:
+    """Where servers of this test process write their logs; kept when a test fails."""
+    folder = _log_folder(pytestconfig)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _skip(missing: ServerMissing) -> NoReturn:
+    if os.environ.get("HEADGATE_REQUIRE_SERVERS", "") not in ("", "0"):
+        pytest.fail(f"HEADGATE_REQUIRE_SERVERS is set: {missing}", pytrace=False)
+    pytest.skip(str(missing))
+
+
+def _running(server: AbstractContextManager[S]) -> Iterator[S]:
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(server)
+        except ServerMissing as missing:
+            _skip(missing)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def postgres_server(server_logs: Path) -> Iterator[Postgres]:
+    yield from _running(running_postgres(server_logs / "postgres.log"))
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> Iterator[str]:
+    """The URL of an empty database of a real PostgreSQL server, dropped after the test."""
+    with postgres_server.fresh_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def kafka_server(server_logs: Path) -> Iterator[Kafka]:
+    yield from _running(running_kafka(server_logs / "kafka.log"))
+
+
+@pytest.fixture
+def kafka_bootstrap(kafka_server: Kafka) -> str:
+    """`bootstrap.servers` of a real Kafka broker. Topics of all tests live on it: give yours a name of its own."""
+    return kafka_server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def minio_server(server_logs: Path) -> Iterator[Minio]:
+    yield from _running(running_minio(server_logs / "minio.log"))
+
+
+@pytest.fixture
+def minio(minio_server: Minio) -> Bucket:
+    """An empty bucket of a real MinIO server."""
+    return minio_server.fresh_bucket()
+
+
+@pytest.fixture(scope="session")
+def grpcurl() -> Grpcurl:
+    """The grpcurl command."""
+    try:
+        return Grpcurl(find_grpcurl())
+    except ServerMissing as missing:
+        _skip(missing)

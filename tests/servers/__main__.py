@@ -1,0 +1,76 @@
+"""`python -m tests.servers prepare`: finds or builds every server, and says what will be skipped without it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.servers.cache import ServerMissing
+from tests.servers.grpcurl import find_grpcurl
+from tests.servers.kafka import find_java, find_libs
+from tests.servers.minio import find_minio
+from tests.servers.postgres import find_bin_folder, unprivileged_user
+
+# Each tool that set-up may want, with what cannot be had without it.
+TOOLS = {
+    "java": "JDK: Kafka and everything on Spark",
+    "mvn": "Maven: fetching Kafka and Spark's Kafka jars",
+    "go": "Go: building MinIO and grpcurl",
+    "node": "Node: nothing yet",
+}
+
+
+def find_postgres() -> Path:
+    unprivileged_user()
+    return find_bin_folder()
+
+
+def find_kafka() -> Path:
+    find_java()
+    return find_libs()
+
+
+SERVERS: dict[str, Callable[[], Path]] = {
+    "postgres": find_postgres,
+    "kafka": find_kafka,
+    "minio": find_minio,
+    "grpcurl": find_grpcurl,
+}
+
+
+def prepare() -> int:
+    absent = [meaning for command, meaning in TOOLS.items() if shutil.which(command) is None]
+    for meaning in absent:
+        print(f"servers: not installed: {meaning}")
+    missing = []
+    for name, find in SERVERS.items():
+        try:
+            where = find()
+        except ServerMissing as error:
+            missing.append(name)
+            print(f"servers: {name:<9} MISSING; its tests will be skipped. {error}")
+        else:
+            print(f"servers: {name:<9} {where}")
+    if missing and required():
+        print(f"servers: HEADGATE_REQUIRE_SERVERS is set, and {', '.join(missing)} cannot be had", file=sys.stderr)
+        return 1
+    return 0
+
+
+def required() -> bool:
+    return os.environ.get("HEADGATE_REQUIRE_SERVERS", "") not in ("", "0")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["prepare"])
+    parser.parse_args()
+    return prepare()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,76 @@
+"""Writes docs/errors.md from the reasons declared in the code, or checks that it is up to date (`--check`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from headgate_common.errors import COMMON, Reason
+from headgate_coordinator.errors import REASONS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
+
+HEAD = """\
+# Errors
+
+Made from the code by `tools/docs_errors.py`; do not edit.
+
+Every error is a gRPC status with a `google.rpc.ErrorInfo`: `domain` is `headgate`, `reason` is one of the names below,
+and `metadata` says what it is about (`name`, `kind`, `field`, `item`, ...). Reasons and their codes never change once
+released; messages may. Further details where they apply:
+
+| detail | when |
+|---|---|
+| `google.rpc.BadRequest` | INVALID_ARGUMENT: each field and the rule it breaks |
+| `google.rpc.PreconditionFailure` | something is in use: the first references by name, with their state |
+| `headgate.catalog.v1.StatementProblem` | a statement is at fault: step, line, column, excerpt, suggestion |
+| `headgate.catalog.v1.StatementFailure` | an item of a bundle is at fault: which one, and why |
+| `google.rpc.RetryInfo` | OVERLOADED: after which time to try again |
+
+Retry only `UNAVAILABLE`, with back-off and the same `request_id`: OVERLOADED is told apart from INSUFFICIENT_CAPACITY
+by the code, because trying again does not make room. NOT_LEADER names the leader in the metadata `leader` and in the
+trailer `headgate-leader`.
+"""
+
+
+def table(reasons: Iterable[Reason]) -> str:
+    rows = [
+        "| reason | code | meaning | what to do | the documents also say |",
+        "|---|---|---|---|---|",
+    ]
+    for reason in reasons:
+        cells = (
+            f"`{reason.name}`",
+            f"`{reason.code.name}`",
+            reason.meaning,
+            reason.advice,
+            ", ".join(f"`{name}`" for name in reason.synonyms),
+        )
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def page() -> str:
+    common = {reason.name for reason in COMMON}
+    own = [reason for reason in REASONS if reason.name not in common]
+    return f"{HEAD}\n## Of every service\n\n{table(COMMON)}\n## Of the coordinator\n\n{table(own)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    check = parser.parse_args().check
+    made = page()
+    if check:
+        if PAGE.exists() and PAGE.read_text() == made:
+            return 0
+        sys.stderr.write("docs/errors.md is not what the code says: run tools/docs_errors.py\n")
+        return 1
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
