@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from headgate.catalog.v1 import resources_pb2 as _resources_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,50 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ComparisonOperator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ComparisonOperatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ComparisonOperator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPARISON_OPERATOR_UNSPECIFIED: _ComparisonOperator.ValueType  # 0
+    """Not said."""
+    COMPARISON_OPERATOR_EQUAL: _ComparisonOperator.ValueType  # 1
+    """="""
+    COMPARISON_OPERATOR_NOT_EQUAL: _ComparisonOperator.ValueType  # 2
+    """<>"""
+    COMPARISON_OPERATOR_LESS: _ComparisonOperator.ValueType  # 3
+    """<"""
+    COMPARISON_OPERATOR_LESS_OR_EQUAL: _ComparisonOperator.ValueType  # 4
+    """<="""
+    COMPARISON_OPERATOR_GREATER: _ComparisonOperator.ValueType  # 5
+    """>"""
+    COMPARISON_OPERATOR_GREATER_OR_EQUAL: _ComparisonOperator.ValueType  # 6
+    """>="""
+    COMPARISON_OPERATOR_NOT_DISTINCT: _ComparisonOperator.ValueType  # 7
+    """IS NOT DISTINCT FROM: NULL equals NULL, and the result is never NULL."""
+
+class ComparisonOperator(_ComparisonOperator, metaclass=_ComparisonOperatorEnumTypeWrapper):
+    """How two values are compared."""
+
+COMPARISON_OPERATOR_UNSPECIFIED: ComparisonOperator.ValueType  # 0
+"""Not said."""
+COMPARISON_OPERATOR_EQUAL: ComparisonOperator.ValueType  # 1
+"""="""
+COMPARISON_OPERATOR_NOT_EQUAL: ComparisonOperator.ValueType  # 2
+"""<>"""
+COMPARISON_OPERATOR_LESS: ComparisonOperator.ValueType  # 3
+"""<"""
+COMPARISON_OPERATOR_LESS_OR_EQUAL: ComparisonOperator.ValueType  # 4
+"""<="""
+COMPARISON_OPERATOR_GREATER: ComparisonOperator.ValueType  # 5
+""">"""
+COMPARISON_OPERATOR_GREATER_OR_EQUAL: ComparisonOperator.ValueType  # 6
+""">="""
+COMPARISON_OPERATOR_NOT_DISTINCT: ComparisonOperator.ValueType  # 7
+"""IS NOT DISTINCT FROM: NULL equals NULL, and the result is never NULL."""
+Global___ComparisonOperator: _TypeAlias = ComparisonOperator  # noqa: Y015
 
 @_typing.final
 class QueryPlan(_message.Message):
@@ -34,6 +79,7 @@ class QueryPlan(_message.Message):
     USES_FIELD_NUMBER: _builtins.int
     LOGICAL_PLAN_FIELD_NUMBER: _builtins.int
     OPTIMISED_PLAN_FIELD_NUMBER: _builtins.int
+    BOUNDED_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """1."""
     mode: _resources_pb2.QueryMode.ValueType
@@ -42,6 +88,10 @@ class QueryPlan(_message.Message):
     """The logical plan as a tree of text, one operator a line."""
     optimised_plan: _builtins.str
     """The same after optimisation, with what was pushed where."""
+    bounded: _builtins.bool
+    """Whether every source ends by itself, so that the query ends TERMINATED. With bounded and unbounded sources in one
+    query, the bounded ones end alone: they no longer hold the others back, and the query goes on.
+    """
     @_builtins.property
     def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentPlan]:
         """Its fragments; `ordinal` is the index plus one."""
@@ -64,10 +114,11 @@ class QueryPlan(_message.Message):
         uses: _abc.Iterable[Global___PlanUse] | None = ...,
         logical_plan: _builtins.str = ...,
         optimised_plan: _builtins.str = ...,
+        bounded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "format_version", b"format_version", "fragments", b"fragments", "logical_plan", b"logical_plan", "mode", b"mode", "optimised_plan", b"optimised_plan", "uses", b"uses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounded", b"bounded", "edges", b"edges", "format_version", b"format_version", "fragments", b"fragments", "logical_plan", b"logical_plan", "mode", b"mode", "optimised_plan", b"optimised_plan", "uses", b"uses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -82,22 +133,26 @@ class PlanUse(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """agent, link, logical_source, physical_source or sink."""
     uid: _builtins.str
     """Its uid."""
     name: _builtins.str
     """Its name."""
+    revision: _builtins.int
+    """Its revision when the plan was made. That of an agent changes with its load and says nothing."""
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
         uid: _builtins.str = ...,
         name: _builtins.str = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "revision", b"revision", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,6 +283,7 @@ class SourceFragment(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     BOUNDED_FIELD_NUMBER: _builtins.int
+    PREDICATE_FIELD_NUMBER: _builtins.int
     physical_source: _builtins.str
     """The physical source."""
     physical_source_uid: _builtins.str
@@ -254,6 +310,10 @@ class SourceFragment(_message.Message):
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the columns that the edge carries, in order."""
 
+    @_builtins.property
+    def predicate(self) -> Global___Predicate:
+        """The same filter for a program; unset for none."""
+
     def __init__(
         self,
         *,
@@ -266,14 +326,202 @@ class SourceFragment(_message.Message):
         columns: _abc.Iterable[_builtins.str] | None = ...,
         filter: _builtins.str = ...,
         bounded: _builtins.bool = ...,
+        predicate: Global___Predicate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicate", b"predicate", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounded", b"bounded", "columns", b"columns", "filter", b"filter", "options", b"options", "parser_options", b"parser_options", "physical_source", b"physical_source", "physical_source_uid", b"physical_source_uid", "schema", b"schema", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounded", b"bounded", "columns", b"columns", "filter", b"filter", "options", b"options", "parser_options", b"parser_options", "physical_source", b"physical_source", "physical_source_uid", b"physical_source_uid", "predicate", b"predicate", "schema", b"schema", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SourceFragment: _TypeAlias = SourceFragment  # noqa: Y015
+
+@_typing.final
+class Predicate(_message.Message):
+    """A condition that an agent evaluates on Arrow batches with the meaning it has in Spark: three-valued logic, and a row
+    stays only where it is true; numbers by value, where NaN equals NaN and is greater than every other number, and 0.0
+    equals -0.0; text by its UTF-8 bytes; FALSE less than TRUE.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    ALL_OF_FIELD_NUMBER: _builtins.int
+    ANY_OF_FIELD_NUMBER: _builtins.int
+    NEGATED_FIELD_NUMBER: _builtins.int
+    NULL_COLUMN_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
+    ONE_OF_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """The name of a column of BOOL."""
+    null_column: _builtins.str
+    """True where the column of that name is NULL, otherwise false."""
+    @_builtins.property
+    def all_of(self) -> Global___Predicates:
+        """True where all are; false where one is false; otherwise NULL."""
+
+    @_builtins.property
+    def any_of(self) -> Global___Predicates:
+        """True where one is; false where all are false; otherwise NULL."""
+
+    @_builtins.property
+    def negated(self) -> Global___Predicate:
+        """NULL where it is NULL."""
+
+    @_builtins.property
+    def comparison(self) -> Global___Comparison:
+        """Two values compared."""
+
+    @_builtins.property
+    def one_of(self) -> Global___OneOf:
+        """A column compared with several values."""
+
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        all_of: Global___Predicates | None = ...,
+        any_of: Global___Predicates | None = ...,
+        negated: Global___Predicate | None = ...,
+        null_column: _builtins.str = ...,
+        comparison: Global___Comparison | None = ...,
+        one_of: Global___OneOf | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "column", b"column", "comparison", b"comparison", "negated", b"negated", "null_column", b"null_column", "one_of", b"one_of", "predicate", b"predicate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "column", b"column", "comparison", b"comparison", "negated", b"negated", "null_column", b"null_column", "one_of", b"one_of", "predicate", b"predicate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_predicate: _TypeAlias = _typing.Literal["column", "all_of", "any_of", "negated", "null_column", "comparison", "one_of"]  # noqa: Y015
+    _WhichOneofArgType_predicate: _TypeAlias = _typing.Literal["predicate", b"predicate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_predicate) -> _WhichOneofReturnType_predicate | None: ...
+
+Global___Predicate: _TypeAlias = Predicate  # noqa: Y015
+
+@_typing.final
+class Predicates(_message.Message):
+    """Several conditions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREDICATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def predicates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predicate]:
+        """At least two."""
+
+    def __init__(
+        self,
+        *,
+        predicates: _abc.Iterable[Global___Predicate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["predicates", b"predicates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Predicates: _TypeAlias = Predicates  # noqa: Y015
+
+@_typing.final
+class Comparison(_message.Message):
+    """Two values compared, both as `type`, to which either widens without loss. NULL where one of them is, except for
+    NOT_DISTINCT.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    operator: Global___ComparisonOperator.ValueType
+    """How."""
+    type: _builtins.str
+    """The type, in the spelling of docs/sql/types.md."""
+    @_builtins.property
+    def left(self) -> Global___Operand:
+        """The left value."""
+
+    @_builtins.property
+    def right(self) -> Global___Operand:
+        """The right value."""
+
+    def __init__(
+        self,
+        *,
+        operator: Global___ComparisonOperator.ValueType = ...,
+        left: Global___Operand | None = ...,
+        right: Global___Operand | None = ...,
+        type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["left", b"left", "right", b"right"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left", b"left", "operator", b"operator", "right", b"right", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
+
+@_typing.final
+class Operand(_message.Message):
+    """A value of a comparison."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """The value of the column of that name."""
+    value: _builtins.str
+    """A constant of the comparison's type: digits, true or false, the text itself, a date as 2026-01-31, a timestamp as
+    microseconds since 1970.
+    """
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "operand", b"operand", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "operand", b"operand", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_operand: _TypeAlias = _typing.Literal["column", "value"]  # noqa: Y015
+    _WhichOneofArgType_operand: _TypeAlias = _typing.Literal["operand", b"operand"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_operand) -> _WhichOneofReturnType_operand | None: ...
+
+Global___Operand: _TypeAlias = Operand  # noqa: Y015
+
+@_typing.final
+class OneOf(_message.Message):
+    """A column compared with several constants: true where it equals one, NULL where the column is NULL, otherwise false."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """Its name."""
+    type: _builtins.str
+    """The type, in the spelling of docs/sql/types.md."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Constants of `type`, as in Operand."""
+
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+        type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "type", b"type", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OneOf: _TypeAlias = OneOf  # noqa: Y015
 
 @_typing.final
 class ComputeFragment(_message.Message):
@@ -281,18 +529,46 @@ class ComputeFragment(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SparkConfEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INPUTS_FIELD_NUMBER: _builtins.int
     SPARK_SQL_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     OUTPUT_MODE_FIELD_NUMBER: _builtins.int
     STATEFUL_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    SPARK_CONF_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_US_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    UPDATE_KEYS_FIELD_NUMBER: _builtins.int
     spark_sql: _builtins.str
     """Spark SQL over the views named by `inputs`."""
     output_mode: _builtins.str
     """append or update."""
     stateful: _builtins.bool
     """Whether it keeps state between batches."""
+    idle_timeout_us: _builtins.int
+    """A source silent for so long no longer holds back the others, in microseconds; 0 for never."""
+    start: _builtins.str
+    """Where topics are read from at the first start: earliest, latest, or microseconds since 1970."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComputeInput]:
         """What it reads."""
@@ -305,6 +581,14 @@ class ComputeFragment(_message.Message):
     def target(self) -> Global___TopicTarget:
         """Set where the result goes to a topic without an edge."""
 
+    @_builtins.property
+    def spark_conf(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Settings of the Spark session under which `spark_sql` has this meaning and these types."""
+
+    @_builtins.property
+    def update_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With output mode update: the columns that say which earlier row a row replaces."""
+
     def __init__(
         self,
         *,
@@ -314,10 +598,14 @@ class ComputeFragment(_message.Message):
         output_mode: _builtins.str = ...,
         stateful: _builtins.bool = ...,
         target: Global___TopicTarget | None = ...,
+        spark_conf: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        idle_timeout_us: _builtins.int = ...,
+        start: _builtins.str = ...,
+        update_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "output", b"output", "output_mode", b"output_mode", "spark_sql", b"spark_sql", "stateful", b"stateful", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout_us", b"idle_timeout_us", "inputs", b"inputs", "output", b"output", "output_mode", b"output_mode", "spark_conf", b"spark_conf", "spark_sql", b"spark_sql", "start", b"start", "stateful", b"stateful", "target", b"target", "update_keys", b"update_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,13 +627,15 @@ class ComputeInput(_message.Message):
     view: _builtins.str
     """The name of the temporary view that `spark_sql` reads."""
     event_time: _builtins.str
-    """Event-time column; empty where there is none."""
+    """Event-time column, which gets the watermark; empty where there is none."""
     lateness_us: _builtins.int
     """Allowed lateness in microseconds, where there is an event-time column."""
     edge: _builtins.int
     """An edge, by ordinal."""
     event_time_expression: _builtins.str
-    """Expression that makes the event-time column of an integer one, in Spark SQL; empty where none is needed."""
+    """Expression over `schema` that makes the event-time column, in Spark SQL: of an integer or text, or the time of the
+    batch for processing time. Empty where the event-time column is in `schema` already.
+    """
     @_builtins.property
     def schema(self) -> _resources_pb2.Schema:
         """Its columns."""
@@ -425,10 +715,13 @@ class TopicOrigin(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     PARSER_OPTIONS_FIELD_NUMBER: _builtins.int
+    PHYSICAL_SOURCE_UID_FIELD_NUMBER: _builtins.int
     physical_source: _builtins.str
     """The physical source."""
     type: _resources_pb2.SourceType.ValueType
     """KAFKA or TOPIC."""
+    physical_source_uid: _builtins.str
+    """The uid of the physical source."""
     @_builtins.property
     def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Options of the source."""
@@ -444,10 +737,11 @@ class TopicOrigin(_message.Message):
         type: _resources_pb2.SourceType.ValueType = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         parser_options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        physical_source_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "parser_options", b"parser_options", "physical_source", b"physical_source", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "parser_options", b"parser_options", "physical_source", b"physical_source", "physical_source_uid", b"physical_source_uid", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,10 +776,13 @@ class TopicTarget(_message.Message):
     SINK_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    SINK_UID_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
     """The sink."""
     type: _resources_pb2.SinkType.ValueType
     """KAFKA or TOPIC."""
+    sink_uid: _builtins.str
+    """The uid of the sink."""
     @_builtins.property
     def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Options of the sink."""
@@ -496,10 +793,11 @@ class TopicTarget(_message.Message):
         sink: _builtins.str = ...,
         type: _resources_pb2.SinkType.ValueType = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        sink_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "sink", b"sink", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "sink", b"sink", "sink_uid", b"sink_uid", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -536,6 +834,7 @@ class SinkFragment(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    UPDATE_KEYS_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
     """The sink."""
     sink_uid: _builtins.str
@@ -550,6 +849,10 @@ class SinkFragment(_message.Message):
     def schema(self) -> _resources_pb2.Schema:
         """Its columns."""
 
+    @_builtins.property
+    def update_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where rows replace earlier ones: the columns that say which."""
+
     def __init__(
         self,
         *,
@@ -558,10 +861,11 @@ class SinkFragment(_message.Message):
         type: _resources_pb2.SinkType.ValueType = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         schema: _resources_pb2.Schema | None = ...,
+        update_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "schema", b"schema", "sink", b"sink", "sink_uid", b"sink_uid", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "schema", b"schema", "sink", b"sink", "sink_uid", b"sink_uid", "type", b"type", "update_keys", b"update_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1050,6 +1050,7 @@ class Fragment(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     NODE_LOCAL_FIELD_NUMBER: _builtins.int
+    QUERY_UID_FIELD_NUMBER: _builtins.int
     uid: _builtins.str
     """Given by the coordinator; the identity under which its state is kept, whatever the epoch."""
     query: _builtins.str
@@ -1076,6 +1077,8 @@ class Fragment(_message.Message):
     """Revision of its last change."""
     node_local: _builtins.bool
     """Whether it needs something that only its agent has, so that it cannot move."""
+    query_uid: _builtins.str
+    """The uid of the query it belongs to."""
     def __init__(
         self,
         *,
@@ -1092,10 +1095,11 @@ class Fragment(_message.Message):
         last_error: _builtins.str = ...,
         revision: _builtins.int = ...,
         node_local: _builtins.bool = ...,
+        query_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "query", b"query", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -326,6 +326,7 @@ class GetStatusResponse(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     SLOTS_USED_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     """The process that answers."""
     version: _builtins.int
@@ -334,6 +335,8 @@ class GetStatusResponse(_message.Message):
     """Whether `fragments` is everything (`since` was 0 or unknown), so that what is missing is not there."""
     slots_used: _builtins.int
     """How many slots it has in use by its own count."""
+    agent: _builtins.str
+    """The name of the agent that answers: another one at the address is not taken for it. Empty if it does not say."""
     @_builtins.property
     def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentStatus]:
         """Fragments that changed after `since`, or all of them."""
@@ -356,10 +359,11 @@ class GetStatusResponse(_message.Message):
         forgotten: _abc.Iterable[_builtins.str] | None = ...,
         resources: _resources_pb2.AgentResources | None = ...,
         slots_used: _builtins.int = ...,
+        agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten", b"forgotten", "fragments", b"fragments", "full", b"full", "incarnation", b"incarnation", "resources", b"resources", "slots_used", b"slots_used", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "forgotten", b"forgotten", "fragments", b"fragments", "full", b"full", "incarnation", b"incarnation", "resources", b"resources", "slots_used", b"slots_used", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,116 @@
+"""Lists of options: `SET(value AS key, ...)` and `WITH (key = value, ...)`. Both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import TokenType
+
+from headgate_coordinator.sql.errors import quoted
+from headgate_coordinator.sql.parse.cursor import Cursor
+
+MAX_OPTION = 65_536
+SCOPES = ("SOURCE", "PARSER", "SINK")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: the words before its name (`SOURCE`.), its name in lower case, its value as text, and where."""
+
+    scope: str
+    key: str
+    value: str
+    offset: int
+
+
+def take_options(cursor: Cursor) -> list[Option]:
+    """The options at hand, if any: several lists are read as one. A key that comes twice is refused."""
+    options: list[Option] = []
+    while True:
+        if cursor.at("SET", "("):
+            cursor.index += 2
+            options += _items(cursor, _set_item)
+        elif cursor.at("WITH", "("):
+            cursor.index += 2
+            options += _items(cursor, _with_item)
+        else:
+            break
+    seen: set[tuple[str, str]] = set()
+    for option in options:
+        if (option.scope, option.key) in seen:
+            raise cursor.refusal(f"the option {quoted(option.key)} comes twice", option.offset)
+        seen.add((option.scope, option.key))
+    return options
+
+
+def _items(cursor: Cursor, item: Callable[[Cursor], Option]) -> list[Option]:
+    options: list[Option] = []
+    while not cursor.accept(")"):
+        options.append(item(cursor))
+        if not cursor.accept(","):
+            cursor.expect(")", where="or `,` after an option")
+            break
+    return options
+
+
+def _set_item(cursor: Cursor) -> Option:
+    value = take_value(cursor)
+    cursor.expect("AS", where="between the value and the name of an option")
+    offset = cursor.offset
+    scope, key = _key(cursor)
+    return Option(scope, key, value, offset)
+
+
+def _with_item(cursor: Cursor) -> Option:
+    offset = cursor.offset
+    scope, key = _key(cursor)
+    cursor.expect("=", where="after the name of an option")
+    return Option(scope, key, take_value(cursor), offset)
+
+
+def _key(cursor: Cursor) -> tuple[str, str]:
+    """`name`, `SCOPE.name` or `'scope.name'`; quotes and case do not matter. The name itself may have dots."""
+    parts = [_key_part(cursor)]
+    while cursor.accept("."):
+        parts.append(_key_part(cursor))
+    scope, dot, key = ".".join(parts).partition(".")
+    return (scope.upper(), key) if dot and scope.upper() in SCOPES else ("", ".".join(parts))
+
+
+def _key_part(cursor: Cursor) -> str:
+    token = cursor.current
+    if token is None or not (
+        token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) or token.text.replace("_", "a").isalnum()
+    ):
+        raise cursor.expected("the name of an option")
+    if len(token.text) > 128 or not token.text.isprintable():
+        raise cursor.refusal("the name of an option is at most 128 printable characters long")
+    cursor.index += 1
+    return token.text.lower()
+
+
+def take_value(cursor: Cursor) -> str:
+    """A string, number, TRUE, FALSE, a bare word, or a duration such as `5 SEC`, as text."""
+    token = cursor.current
+    if token is None:
+        raise cursor.expected("the value of an option")
+    if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+        cursor.index += 1
+        if "\0" in token.text or len(token.text) > MAX_OPTION:
+            raise cursor.refusal(f"a value is at most {MAX_OPTION:,} characters long and has no NUL in it", token.start)
+        return token.text
+    sign = "-" if cursor.accept("-") else ""
+    token = cursor.current
+    if token is not None and token.token_type is TokenType.NUMBER:
+        cursor.index += 1
+        cursor.accept("::")
+        unit = cursor.word()
+        if unit.isalpha() and unit != "AS":
+            cursor.index += 1
+            return f"{sign}{token.text} {unit.lower()}"
+        return sign + token.text
+    if token is None or sign or not token.text.replace("_", "a").isalnum():
+        raise cursor.expected("the value of an option")
+    cursor.index += 1
+    return token.text.lower() if token.text.upper() in ("TRUE", "FALSE") else token.text

@@ -1,0 +1,23 @@
+"""What the planner is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """Bounds and defaults of planning. The same settings, catalog and statement give the same plan."""
+
+    # How late rows may come where neither the window nor the query says.
+    default_lateness_us: int = 0
+    # A source silent for so long no longer holds back the others; 0 for never.
+    default_idle_timeout_us: int = 60_000_000
+    # Relations in one query, each use of a WITH query counted with all that it reads.
+    max_relations: int = 200
+    # Values in one IN list.
+    max_in_list: int = 10_000
+    # Slots that a fragment of each kind takes.
+    source_slots: int = 1
+    compute_slots: int = 1
+    sink_slots: int = 1
