@@ -1,6 +1,6 @@
 """Every reason that the coordinator answers with. docs/errors.md is made from this table.
 
-Where `seeds` name one condition twice, the other name is a synonym.
+Where the reference documents name one condition twice, the other name is a synonym.
 """
 
 from __future__ import annotations
@@ -179,6 +179,12 @@ CATALOG_UNCERTAIN = _r(
 CATALOG_UNAVAILABLE = _r(
     "CATALOG_UNAVAILABLE", StatusCode.UNAVAILABLE, "The database cannot be reached; nothing was done.", "Try again."
 )
+CATALOG_TOO_NEW = _r(
+    "CATALOG_TOO_NEW",
+    StatusCode.FAILED_PRECONDITION,
+    "The database was made by a newer coordinator; this one refuses to start on it.",
+    "Start the newer version, or restore a backup.",
+)
 REVISION_COMPACTED = _r(
     "REVISION_COMPACTED",
     StatusCode.OUT_OF_RANGE,
@@ -219,6 +225,12 @@ UNSUPPORTED = _r(
 STATEMENT_TOO_LARGE = _r(
     "STATEMENT_TOO_LARGE", StatusCode.INVALID_ARGUMENT, "A statement is longer or deeper than the coordinator accepts."
 )
+TABLE_TOO_LARGE = _r(
+    "TABLE_TOO_LARGE",
+    StatusCode.INVALID_ARGUMENT,
+    "SHOW would answer more rows than fit.",
+    "Add WHERE or LIMIT, or use the List call, which has pages.",
+)
 PLACEMENT_ERROR = _r(
     "PLACEMENT_ERROR",
     StatusCode.FAILED_PRECONDITION,
@@ -245,3 +257,6 @@ DEPLOYMENT_DEADLINE_EXCEEDED = _r(
 )
 FRAGMENT_REFUSED = _r("FRAGMENT_REFUSED", StatusCode.FAILED_PRECONDITION, "An agent refused a fragment for good.")
 FRAGMENT_FAILED = _r("FRAGMENT_FAILED", StatusCode.ABORTED, "A fragment broke for good while it ran.")
+AGENT_GONE = _r(
+    "AGENT_GONE", StatusCode.FAILED_PRECONDITION, "The one agent that could run a fragment was declared gone for good."
+)

@@ -77,6 +77,7 @@ requests = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("response", LargeBinary, nullable=False),
     Column("time", BigInteger, nullable=False),
+    Index("ix_requests_time", "time"),
 )
 
 # A process's presence. `renewals` grows with every renewal that is written (those of coordinators; an agent's are
@@ -216,6 +217,7 @@ queries = Table(
     Column("stop_mode", Text, nullable=False),
     Column("waiting", LargeBinary),  # catalog.v1.Waiting
     Column("failure", LargeBinary),  # catalog.v1.QueryFailure
+    Column("has_run", Boolean, nullable=False, default=False),  # RUNNING at least once: the deployment deadline is met
     Column("plan", LargeBinary, nullable=False),  # catalog.v1.QueryPlan
     Column("deployment_deadline_us", BigInteger, nullable=False),
     Column("drain_deadline_us", BigInteger, nullable=False),

@@ -1,7 +1,12 @@
 """An open transaction of the catalog, as catalog operations see it.
 
 Contract: an operation touches nothing but its `Tx`, and may be run again from the start. `record` notes a change of a
-resource for the watch history; the store gives all changes of the transaction one revision when it commits.
+resource for the watch history; the store gives all changes of the operation one revision when it commits. Messages
+that were recorded belong to the history from then on: nobody changes them afterwards.
+
+On Postgres an error of the database spoils the transaction up to the last savepoint. An operation that wants to go on
+after a foreseen `IntegrityError` wraps the statement in `with tx.connection.begin_nested():`; one that only turns it
+into a `HeadgateError` needs no savepoint, because the store gives every operation one of its own.
 """
 
 from __future__ import annotations
@@ -38,17 +43,22 @@ class Tx:
     # What a write will commit as if it records anything; what a read is of.
     revision: int
     ids: Ids
-    changes: list[Change] = field(default_factory=list)
     # Run by the store after the commit is durable, never if it is rolled back.
     after_commit: list[Callable[[], None]] = field(default_factory=list)
+    _recorded: dict[tuple[str, str], Change] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> list[Change]:
+        """What was recorded so far, in order."""
+        return list(self._recorded.values())
 
     def record(self, kind: str, name: str, uid: str, before: Message | None, after: Message | None) -> None:
         """Notes a change. Two changes of one resource in one transaction become one, from first to last."""
-        for index, earlier in enumerate(self.changes):
-            if earlier.uid == uid and earlier.kind == kind:
-                if earlier.before is None and after is None:
-                    del self.changes[index]
-                else:
-                    self.changes[index] = Change(kind, name, uid, earlier.before, after)
-                return
-        self.changes.append(Change(kind, name, uid, before, after))
+        key = (kind, uid)
+        earlier = self._recorded.get(key)
+        if earlier is None:
+            self._recorded[key] = Change(kind, name, uid, before, after)
+        elif earlier.before is None and after is None:
+            del self._recorded[key]
+        else:
+            self._recorded[key] = Change(kind, name, uid, earlier.before, after)

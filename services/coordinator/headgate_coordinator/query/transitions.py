@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 QUERY_STATES = ("PENDING", "DEPLOYING", "RUNNING", "STOPPING", "STOPPED", "TERMINATED", "FAILED")
 QUERY_ENDED = ("STOPPED", "TERMINATED", "FAILED")
 DESIRED_STATES = ("RUNNING", "STOPPED", "DROPPED")
@@ -20,7 +22,7 @@ FRAGMENT_ENDED = ("STOPPED", "TERMINATED", "FAILED")
 QUERY_TRANSITIONS: dict[tuple[str, str], str] = {
     ("PENDING", "DEPLOYING"): "the reconciler takes it up",
     ("PENDING", "STOPPING"): "it is stopped, dropped or past its deadline before it was taken up",
-    ("DEPLOYING", "RUNNING"): "every fragment is confirmed running",
+    ("DEPLOYING", "RUNNING"): "every fragment is confirmed running, or has ended by itself, complete",
     ("DEPLOYING", "STOPPING"): "it is stopped or dropped, has failed for good, or has ended by itself",
     ("RUNNING", "DEPLOYING"): "an agent became unreachable or restarted, or a fragment must start again",
     ("RUNNING", "STOPPING"): "it is stopped or dropped, has failed for good, or has ended by itself",
@@ -35,6 +37,7 @@ FRAGMENT_TRANSITIONS: dict[tuple[str, str], str] = {
     ("REGISTERED", "STARTED"): "the agent accepted the start",
     ("REGISTERED", "RUNNING"): "the agent reports it running, though the answer to the start was lost",
     ("STARTED", "RUNNING"): "the agent reports it running",
+    ("RUNNING", "STARTED"): "its agent restarted with it, and it is not up again yet",
     ("REGISTERED", "TERMINATED"): "it ended by itself, complete, before the answer to the start was seen",
     ("STARTED", "TERMINATED"): "it ended by itself, complete",
     ("RUNNING", "TERMINATED"): "it ended by itself, complete",
@@ -49,5 +52,30 @@ FRAGMENT_TRANSITIONS: dict[tuple[str, str], str] = {
     ("REGISTERED", "PENDING"): "its agent restarted without it, or it moves: new epoch",
     ("STARTED", "PENDING"): "its agent restarted without it, or it moves: new epoch",
     ("RUNNING", "PENDING"): "its agent restarted without it, or it moves: new epoch",
+    ("STOPPED", "PENDING"): "its agent is gone for good, or stopped it unasked: new epoch",
     ("FAILED", "PENDING"): "the failure may pass: new epoch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """What a waiting reason means, for the docs."""
+
+    while_in: str
+    meaning: str
+    also_known_as: str = ""
+
+
+# As WaitingReason names them.
+WAITING_REASONS: dict[str, WaitingRow] = {
+    "ACCEPTED": WaitingRow("PENDING", "accepted; the reconciler has not looked yet"),
+    "FRAGMENTS_STARTING": WaitingRow("DEPLOYING", "some fragments are not running yet", "PARTIALLY_DEPLOYED"),
+    "AGENT_UNREACHABLE": WaitingRow("DEPLOYING", "an agent does not answer, and a fragment waits for it"),
+    "RETRYING": WaitingRow("DEPLOYING, STOPPING", "a call or a run failed; the next try waits for its back-off"),
+    "NO_CAPACITY": WaitingRow("DEPLOYING, STOPPING", "a fragment must move, and no agent has room for it"),
+    "DRAINING": WaitingRow("STOPPING", "what is in flight is being emitted"),
+    "FRAGMENTS_STOPPING": WaitingRow("STOPPING", "fragments are being stopped", "TERMINATING"),
+    "STOP_BLOCKED": WaitingRow(
+        "STOPPING", "a fragment cannot be stopped, because its agent does not answer", "STOPPING_STUCK"
+    ),
 }

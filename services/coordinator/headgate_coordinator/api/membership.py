@@ -1,0 +1,63 @@
+"""MembershipService: what the coordinator serves to agents. Only the leader answers: it alone knows who renews."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headgate.cluster import v1 as cluster
+from headgate.cluster.v1 import membership_service_pb2
+from headgate_common.dispatch import Call
+from headgate_coordinator.api.mutations import Leading, naming_leader
+from headgate_coordinator.catalog import operations, registration
+from headgate_coordinator.catalog.operations import Rules
+from headgate_coordinator.catalog.registration import Registered
+from headgate_coordinator.catalog.store import Store
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import duration
+
+
+class Renewals(Protocol):
+    """Where the renewals of sessions are counted."""
+
+    async def renew(self, uid: str) -> float:
+        """The TTL from now, in seconds; SESSION_EXPIRED or NOT_LEADER otherwise."""
+        ...
+
+
+class MembershipService:
+    descriptor = membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"]
+
+    def __init__(self, store: Store, leading: Leading, renewals: Renewals, rules: Rules, session_ttl: float) -> None:
+        self._store = store
+        self._leading = leading
+        self._renewals = renewals
+        self._rules = rules
+        self._session_ttl = session_ttl
+
+    async def register_agent(self, request: cluster.RegisterAgentRequest, call: Call) -> cluster.RegisterAgentResponse:
+        def register(tx: Tx) -> Registered:
+            registered = registration.register_agent(tx, request, self._session_ttl)
+            operations.settle(tx, self._rules)
+            return registered
+
+        with naming_leader(call):
+            term = self._leading.require_term()
+            registered = await self._store.write(register, term)
+        return cluster.RegisterAgentResponse(
+            agent=registered.agent,
+            session_id=registered.session.uid,
+            session_ttl=duration(round(registered.session.ttl * 1_000_000)),
+            term=term,
+        )
+
+    async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
+        with naming_leader(call):
+            term = self._leading.require_term()
+            await self._store.write(lambda tx: registration.leave_cluster(tx, request), term)
+        return cluster.LeaveClusterResponse()
+
+    async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
+        with naming_leader(call):
+            term = self._leading.require_term()
+            ttl = await self._renewals.renew(request.session_id)
+        return cluster.RenewSessionResponse(session_ttl=duration(round(ttl * 1_000_000)), term=term)

@@ -1,0 +1,132 @@
+"""Rows of agents and their messages: what agents, links, fragments and membership stand on.
+
+An agent's message lists the agents it can send to, so a change of its links is a change of the agent too. What an agent
+reports about its own load lives in the leader's memory, not here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from headgate.catalog import v1 as catalog
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.schema import agents, network_links
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import AnyRow, from_json_object, json_array, json_object, number, timestamp
+from headgate_coordinator.errors import AGENT_NOT_FOUND
+
+DEFAULT_GROUP = "default"
+NEVER_ANSWERED = "it has not answered yet"
+
+
+def insert_agent(
+    tx: Tx,
+    *,
+    name: str,
+    address: str,
+    slots: int,
+    zone: str,
+    group: str,
+    labels: Mapping[str, str],
+    roles: Sequence[str],
+    has_engine: bool,
+    incarnation: str = "",
+    protocol_version: int = 0,
+    volume_id: str = "",
+    session_uid: str | None = None,
+) -> str:
+    """Writes the row of a new agent, UNREACHABLE, and answers its uid. The caller records the change."""
+    uid = tx.ids.uid("agent")
+    tx.connection.execute(
+        insert(agents).values(
+            uid=uid,
+            name=name,
+            address=address,
+            slots=slots,
+            slots_used=0,
+            zone=zone,
+            group_name=group or DEFAULT_GROUP,
+            labels=json_object(labels),
+            roles=json_array(sorted(roles)),
+            has_engine=has_engine,
+            state="UNREACHABLE",
+            state_reason=NEVER_ANSWERED,
+            state_time=tx.now,
+            incarnation=incarnation,
+            protocol_version=protocol_version,
+            volume_id=volume_id,
+            session_uid=session_uid,
+            time=tx.now,
+            revision=tx.revision,
+        )
+    )
+    return uid
+
+
+def update_agent(tx: Tx, uid: str, **values: Any) -> catalog.Agent:
+    """Writes columns of an agent and records the change."""
+    before = agent_by_uid(tx, uid)
+    tx.connection.execute(update(agents).where(agents.c.uid == uid).values(revision=tx.revision, **values))
+    after = agent_by_uid(tx, uid)
+    tx.record("AGENT", after.name, uid, before, after)
+    return after
+
+
+def agent_by_uid(tx: Tx, uid: str) -> catalog.Agent:
+    """An agent that is known to be there."""
+    return messages(tx, [tx.connection.execute(select(agents).where(agents.c.uid == uid)).one()])[0]
+
+
+def agent_uid(tx: Tx, name: str) -> str:
+    """The uid of the agent of that folded name, or AGENT_NOT_FOUND."""
+    uid = tx.connection.execute(select(agents.c.uid).where(agents.c.name == name)).scalar_one_or_none()
+    if uid is None:
+        raise not_found(name)
+    found: str = uid
+    return found
+
+
+def not_found(name: str) -> HeadgateError:
+    return HeadgateError(AGENT_NOT_FOUND, f"there is no agent {name}", metadata={"kind": "agent", "name": name})
+
+
+def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Agent]:
+    """The agents of `rows`, which hold every column of the table, with their peers."""
+    rows = list(rows)
+    peers: dict[str, list[str]] = {row.uid: [] for row in rows}
+    receiving = (
+        select(network_links.c.from_uid, agents.c.name)
+        .join(agents, agents.c.uid == network_links.c.to_uid)
+        .where(network_links.c.from_uid.in_(list(peers)))
+        .order_by(agents.c.name)
+    )
+    for from_uid, peer in tx.connection.execute(receiving) if rows else ():
+        peers[from_uid].append(peer)
+    return [_message(row, peers[row.uid]) for row in rows]
+
+
+def _message(row: AnyRow, peers: Sequence[str]) -> catalog.Agent:
+    return catalog.Agent(
+        name=row.name,
+        uid=row.uid,
+        address=row.address,
+        slots=row.slots,
+        slots_used=row.slots_used,
+        zone=row.zone,
+        group=row.group_name,
+        labels=from_json_object(row.labels),
+        roles=[number(catalog.AgentRole, role) for role in json.loads(row.roles)],
+        state=number(catalog.AgentState, row.state),
+        state_reason=row.state_reason,
+        incarnation=row.incarnation,
+        protocol_version=row.protocol_version,
+        peers=peers,
+        volume_id=row.volume_id,
+        create_time=timestamp(row.time),
+        revision=row.revision,
+        has_engine=row.has_engine,
+    )

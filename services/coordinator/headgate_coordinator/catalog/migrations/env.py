@@ -1,0 +1,15 @@
+"""Run by Alembic; `migrate` in the package hands over the open connection."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from headgate_coordinator.catalog.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+    transactional_ddl=False,
+)
+context.run_migrations()

@@ -1,0 +1,212 @@
+"""Changes of a query's row by the reconciler, and by what happens to its agents: each recorded, and told in the story.
+
+`open_query` reads a query inside a write transaction; the methods of `OpenQuery` change it, one legal transition at a
+time. `take_back` is the same for many queries at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, select, update
+
+from headgate.catalog import v1 as catalog
+from headgate_coordinator.catalog import query_rows, story
+from headgate_coordinator.catalog.schema import queries, query_links, query_sinks, query_sources
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import number, timestamp
+
+# Queries that one statement names at most.
+BATCH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a query fails: what `QueryFailure` says, without the time."""
+
+    reason: str
+    message: str
+    agent: str = ""
+    fragment: int = 0
+    attempts: int = 0
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class OpenQuery:
+    """A query as it stands in the open transaction. `message` is what was last recorded or read."""
+
+    tx: Tx
+    uid: str
+    name: str
+    state: str
+    desired: str
+    stop_mode: str
+    failed: bool
+    has_run: bool
+    deployment_deadline: float
+    drain_deadline: float
+    message: catalog.Query
+
+    def set_state(self, to: str, cause: str, failure: Failure | None = None) -> None:
+        """One transition. Leaving a state ends what it waited for; reaching RUNNING meets the deployment deadline."""
+        after = self._changed()
+        after.state = number(catalog.QueryState, to)
+        after.state_time.CopyFrom(timestamp(self.tx.now))
+        after.ClearField("waiting")
+        values: dict[str, Any] = {"state": to, "state_time": self.tx.now, "waiting": None}
+        if to == "RUNNING":
+            self.has_run = values["has_run"] = True
+        if failure is not None:
+            self._set_failure(after, values, failure)
+        before, self.state = self.state, to
+        self._write(after, values)
+        story.append(self.tx, self.uid, self.name, from_state=before, to_state=to, cause=cause)
+
+    def fail(self, failure: Failure) -> None:
+        """Notes why it fails, and begins to take it down unless that has begun. The first failure is the one kept."""
+        if self.failed:
+            return
+        if self.state != "STOPPING":
+            self.set_state("STOPPING", failure.message, failure)
+            return
+        after = self._changed()
+        values: dict[str, Any] = {}
+        self._set_failure(after, values, failure)
+        self._write(after, values)
+        self._tell(failure.message)
+
+    def stop_hard(self, cause: str) -> None:
+        """A soft stop becomes a hard one."""
+        after = self._changed()
+        after.stop_mode = catalog.STOP_MODE_HARD
+        self.stop_mode = "HARD"
+        self._write(after, {"stop_mode": "HARD"})
+        self._tell(cause)
+
+    def waits_for(self, reason: str, message: str) -> bool:
+        """Whether this is what the row says it waits for."""
+        waiting = self.message.waiting
+        return waiting.reason == number(catalog.WaitingReason, reason) and waiting.message == message
+
+    def set_waiting(self, reason: str, message: str) -> None:
+        """What it waits for; an empty reason for nothing. No revision is spent on what is known."""
+        if self.waits_for(reason, message):
+            return
+        after = self._changed()
+        if reason:
+            if after.waiting.reason != number(catalog.WaitingReason, reason):
+                after.waiting.since.CopyFrom(timestamp(self.tx.now))
+            after.waiting.reason = number(catalog.WaitingReason, reason)
+            after.waiting.message = message
+            self._write(after, {"waiting": after.waiting.SerializeToString(deterministic=True)})
+        else:
+            after.ClearField("waiting")
+            self._write(after, {"waiting": None})
+
+    def delete(self, cause: str) -> None:
+        """Deletes an ended query whose fragments are deleted: from now on its name is free."""
+        connection = self.tx.connection
+        for table in (query_sources, query_sinks, query_links):
+            connection.execute(delete(table).where(table.c.query_uid == self.uid))
+        connection.execute(delete(queries).where(queries.c.uid == self.uid))
+        self.tx.record("QUERY", self.name, self.uid, self.message, None)
+        story.append(self.tx, self.uid, self.name, from_state=self.state, cause=cause)
+
+    def _tell(self, cause: str) -> None:
+        """Something that changes no state."""
+        story.append(self.tx, self.uid, self.name, from_state=self.state, to_state=self.state, cause=cause)
+
+    def _changed(self) -> catalog.Query:
+        after = catalog.Query()
+        after.CopyFrom(self.message)
+        after.revision = self.tx.revision
+        return after
+
+    def _write(self, after: catalog.Query, values: dict[str, Any]) -> None:
+        self.tx.connection.execute(
+            update(queries).where(queries.c.uid == self.uid).values(revision=self.tx.revision, **values)
+        )
+        self.tx.record("QUERY", self.name, self.uid, self.message, after)
+        self.message = after
+
+    def _set_failure(self, after: catalog.Query, values: dict[str, Any], failure: Failure) -> None:
+        self.failed = True
+        after.failure.CopyFrom(
+            catalog.QueryFailure(
+                reason=failure.reason,
+                message=failure.message,
+                agent=failure.agent,
+                fragment=failure.fragment,
+                attempts=failure.attempts,
+                last_error=failure.last_error,
+                time=timestamp(self.tx.now),
+            )
+        )
+        values["failure"] = after.failure.SerializeToString(deterministic=True)
+
+
+def open_query(tx: Tx, uid: str) -> OpenQuery | None:
+    """The query, or None if it is no more."""
+    row = tx.connection.execute(select(*query_rows.COLUMNS).where(queries.c.uid == uid)).one_or_none()
+    if row is None:
+        return None
+    return _opened(tx, row, query_rows.messages(tx, [row])[0])
+
+
+def take_back(tx: Tx, uids: Sequence[str], cause: str) -> None:
+    """Takes those of the queries that are RUNNING back to DEPLOYING."""
+    for start in range(0, len(uids), BATCH):
+        some = uids[start : start + BATCH]
+        rows = tx.connection.execute(
+            select(*query_rows.COLUMNS).where(queries.c.uid.in_(some), queries.c.state == "RUNNING")
+        ).all()
+        if not rows:
+            continue
+        running = [row.uid for row in rows]
+        tx.connection.execute(
+            update(queries)
+            .where(queries.c.uid.in_(running))
+            .values(state="DEPLOYING", state_time=tx.now, waiting=None, revision=tx.revision)
+        )
+        for before in query_rows.messages(tx, rows):
+            after = catalog.Query()
+            after.CopyFrom(before)
+            after.state = catalog.QUERY_STATE_DEPLOYING
+            after.state_time.CopyFrom(timestamp(tx.now))
+            after.ClearField("waiting")
+            after.revision = tx.revision
+            tx.record("QUERY", after.name, after.uid, before, after)
+        story.append_all(tx, [story.Entry(row.uid, row.name, "RUNNING", "DEPLOYING", cause) for row in rows])
+
+
+def unsettled(tx: Tx) -> list[str]:
+    """Uids of queries that are not where they should be: what a new leader, or a periodic look, must look at."""
+    columns = queries.c
+    on_the_way = select(columns.uid).where(columns.state.in_(("PENDING", "DEPLOYING", "STOPPING")))
+    unwanted = select(columns.uid).where(columns.state == "RUNNING", columns.desired_state != "RUNNING")
+    to_delete = select(columns.uid).where(
+        columns.state.in_(("STOPPED", "TERMINATED", "FAILED")), columns.desired_state == "DROPPED"
+    )
+    found: list[str] = []
+    for query in (on_the_way, unwanted, to_delete):
+        found.extend(tx.connection.execute(query.order_by(columns.uid)).scalars())
+    return found
+
+
+def _opened(tx: Tx, row: Row[Any], message: catalog.Query) -> OpenQuery:
+    return OpenQuery(
+        tx=tx,
+        uid=row.uid,
+        name=row.name,
+        state=row.state,
+        desired=row.desired_state,
+        stop_mode=row.stop_mode,
+        failed=row.failure is not None,
+        has_run=row.has_run,
+        deployment_deadline=row.deployment_deadline_us / 1_000_000,
+        drain_deadline=row.drain_deadline_us / 1_000_000,
+        message=message,
+    )

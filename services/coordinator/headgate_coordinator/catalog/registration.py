@@ -1,0 +1,156 @@
+"""Agents that say themselves that they are here, or leave.
+
+A process is known by its incarnation. Under one name there is one at a time: a second is refused while the first
+answers polls. A process that restarts at the same address answers the next poll in its predecessor's place, and is
+taken then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog import agent_rows, sessions
+from headgate_coordinator.catalog.addresses import check_address
+from headgate_coordinator.catalog.agent_status import mark_unreachable
+from headgate_coordinator.catalog.agents import ALL_ROLES, refuse_taken
+from headgate_coordinator.catalog.schema import agents, fenced_incarnations
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import AnyRow, json_array, json_object, short
+from headgate_coordinator.errors import (
+    ADDRESS_MISMATCH,
+    AGENT_DROPPED,
+    AGENT_NAME_TAKEN,
+    PROTOCOL_VERSION_UNSUPPORTED,
+    SESSION_EXPIRED,
+)
+from headgate_coordinator.sql.names import fold
+
+# Versions of the cluster protocol that this coordinator speaks.
+PROTOCOL_VERSIONS = range(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    agent: catalog.Agent
+    session: sessions.Session
+
+
+def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: float) -> Registered:
+    """Writes who the agent is now, with a session of its own. The same process again gets the same session again.
+
+    What the process says of itself replaces what was declared. It cannot offer fewer slots than are in use on it: then
+    it has as many as are in use, until it registers again.
+    """
+    name = fold(request.name)
+    address = check_address(request.address)
+    if request.protocol_version not in PROTOCOL_VERSIONS:
+        spoken = f"{PROTOCOL_VERSIONS.start} to {PROTOCOL_VERSIONS.stop - 1}"
+        raise HeadgateError(
+            PROTOCOL_VERSION_UNSUPPORTED,
+            f"agent {name} speaks version {request.protocol_version} of the protocol, this coordinator {spoken}",
+            metadata={"name": name, "versions": spoken},
+        )
+    row = tx.connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
+    _refuse_dropped(tx, name, request, row)
+    if row is None:
+        refuse_taken(tx, name, address)
+    else:
+        _refuse_other(row, address, request.incarnation)
+    session = _session(tx, row, request.incarnation, name, address, session_ttl)
+    roles = tuple(dict.fromkeys(short(catalog.AgentRole, role) for role in request.roles if role)) or ALL_ROLES
+    if row is None:
+        uid = agent_rows.insert_agent(
+            tx,
+            name=name,
+            address=address,
+            slots=request.slots,
+            zone=request.zone,
+            group=request.group,
+            labels=request.labels,
+            roles=roles,
+            has_engine=request.has_engine,
+            incarnation=request.incarnation,
+            protocol_version=request.protocol_version,
+            volume_id=request.volume_id,
+            session_uid=session.uid,
+        )
+        created = agent_rows.agent_by_uid(tx, uid)
+        tx.record("AGENT", name, uid, None, created)
+        return Registered(created, session)
+    values: dict[str, Any] = {
+        "slots": max(request.slots, row.slots_used),
+        "zone": request.zone,
+        "group_name": request.group or agent_rows.DEFAULT_GROUP,
+        "labels": json_object(request.labels),
+        "roles": json_array(sorted(roles)),
+        "has_engine": request.has_engine,
+        "incarnation": request.incarnation,
+        "protocol_version": request.protocol_version,
+        "volume_id": request.volume_id,
+        "session_uid": session.uid,
+    }
+    if all(row._mapping[column] == value for column, value in values.items()):
+        return Registered(agent_rows.agent_by_uid(tx, row.uid), session)
+    return Registered(agent_rows.update_agent(tx, row.uid, **values), session)
+
+
+def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:
+    """The agent is UNREACHABLE at once and its session ends, if it is this process that the name belongs to."""
+    name = fold(request.name)
+    row = tx.connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
+    if row is None or row.incarnation != request.incarnation:
+        return
+    if row.session_uid is not None:
+        sessions.close(tx, row.session_uid)
+    mark_unreachable(tx, row.uid, "it has left")
+
+
+def _refuse_dropped(tx: Tx, name: str, request: cluster.RegisterAgentRequest, row: AnyRow | None) -> None:
+    fenced = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == request.incarnation)
+    if tx.connection.execute(fenced).first() is not None:
+        raise HeadgateError(
+            AGENT_DROPPED,
+            f"agent {name} was dropped while this process ran under it; it must stop everything and start anew",
+            metadata={"name": name, "incarnation": request.incarnation},
+        )
+    if request.fragments and (row is None or not row.incarnation):
+        raise HeadgateError(
+            AGENT_DROPPED,
+            f"nothing is known to run on agent {name}, and this process still has {request.fragments} fragments; "
+            "it must stop them before it registers",
+            metadata={"name": name, "incarnation": request.incarnation, "fragments": str(request.fragments)},
+        )
+
+
+def _refuse_other(row: AnyRow, address: str, incarnation: str) -> None:
+    if row.address != address:
+        raise HeadgateError(
+            ADDRESS_MISMATCH,
+            f"agent {row.name} is known at {row.address}, not at {address}; drop it first, or use another name",
+            metadata={"name": row.name, "address": row.address},
+        )
+    if row.state == "ACTIVE" and row.incarnation not in ("", incarnation):
+        raise HeadgateError(
+            AGENT_NAME_TAKEN,
+            f"process {row.incarnation} answers as agent {row.name}; if it is gone, the next poll shows it",
+            metadata={"name": row.name, "incarnation": row.incarnation},
+        )
+
+
+def _session(tx: Tx, row: AnyRow | None, incarnation: str, name: str, address: str, ttl: float) -> sessions.Session:
+    if row is not None and row.session_uid is not None:
+        if row.incarnation == incarnation:
+            try:
+                return sessions.get_session(tx, row.session_uid)
+            except HeadgateError as error:
+                if error.reason is not SESSION_EXPIRED:
+                    raise
+        else:
+            sessions.close(tx, row.session_uid)
+    return sessions.open_session(tx, f"agent/{name}/{incarnation}", address, ttl)

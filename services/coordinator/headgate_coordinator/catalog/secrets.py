@@ -1,0 +1,55 @@
+"""Secrets among the options of sources and sinks: stored, sent to agents in plans, and shown to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.message import Message
+
+from headgate.catalog import v1 as catalog
+from headgate_coordinator.catalog.descriptors import REDACTED, redact_sink, redact_source
+
+
+def without_secrets(text: str, request: Message) -> str:
+    """The text of a statement as it may be shown, where `request` is what it asks for."""
+    if isinstance(request, catalog.CreatePhysicalSourceRequest):
+        shown = redact_source(request.type, request.options)
+    elif isinstance(request, catalog.CreateSinkRequest):
+        shown = redact_sink(request.type, request.options)
+    else:
+        return text
+    secrets = {request.options[name] for name, value in shown.items() if value == REDACTED}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
+        escaped = secret.replace("'", "''")
+        # A short secret may be part of other words, so its literal is looked for first.
+        literal = f"'{escaped}'"
+        if literal in text:
+            text = text.replace(literal, f"'{REDACTED}'")
+        else:
+            text = text.replace(escaped, REDACTED).replace(secret, REDACTED)
+    return text
+
+
+def redacted_plan(plan: catalog.QueryPlan) -> catalog.QueryPlan:
+    """A copy of the plan as it may be shown."""
+    shown = catalog.QueryPlan()
+    shown.CopyFrom(plan)
+    for fragment in shown.fragments:
+        body = fragment.WhichOneof("body")
+        if body == "source":
+            _replace(fragment.source.options, redact_source(fragment.source.type, fragment.source.options))
+        elif body == "sink":
+            _replace(fragment.sink.options, redact_sink(fragment.sink.type, fragment.sink.options))
+        elif body == "compute":
+            for origin in fragment.compute.inputs:
+                if origin.WhichOneof("origin") == "topic":
+                    _replace(origin.topic.options, redact_source(origin.topic.type, origin.topic.options))
+            if fragment.compute.HasField("target"):
+                target = fragment.compute.target
+                _replace(target.options, redact_sink(target.type, target.options))
+    return shown
+
+
+def _replace(options: Mapping[str, str], shown: Mapping[str, str]) -> None:
+    for name, value in shown.items():
+        options[name] = value  # type: ignore[index]

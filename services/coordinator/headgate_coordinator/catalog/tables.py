@@ -1,0 +1,282 @@
+"""What SHOW and DESCRIBE answer: the resources, and a small table of text made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from headgate.catalog import v1 as catalog
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog import agents, fragments, queries, query_rows, sinks, snapshot, sources
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.watch import as_resource, name_of
+from headgate_coordinator.catalog.wire import number, short
+from headgate_coordinator.errors import (
+    AGENT_NOT_FOUND,
+    BIND_ERROR,
+    LOGICAL_SOURCE_NOT_FOUND,
+    PHYSICAL_SOURCE_NOT_FOUND,
+    QUERY_NOT_FOUND,
+    SINK_NOT_FOUND,
+    TABLE_TOO_LARGE,
+    UNSUPPORTED,
+)
+from headgate_coordinator.sql.names import fold
+from headgate_coordinator.sql.statements import DescribeStatement, ShowKind, ShowStatement
+
+Table = tuple[Sequence[str], Callable[[Any], Sequence[str]]]
+Matches = Callable[[Message], bool]
+
+# Rows of a table without LIMIT. More is refused rather than cut off in silence.
+MAX_ROWS = 10_000
+
+_KINDS = {
+    ShowKind.AGENTS: "AGENT",
+    ShowKind.NETWORK_LINKS: "NETWORK_LINK",
+    ShowKind.LOGICAL_SOURCES: "LOGICAL_SOURCE",
+    ShowKind.PHYSICAL_SOURCES: "PHYSICAL_SOURCE",
+    ShowKind.SINKS: "SINK",
+    ShowKind.QUERIES: "QUERY",
+    ShowKind.FRAGMENTS: "FRAGMENT",
+}
+
+
+def show(tx: Tx, statement: ShowStatement, matches: Matches | None) -> catalog.StatementResult:
+    """The resources that fulfil the statement. `matches` is its WHERE."""
+    kind = _kind(statement.kind)
+    like = _like(statement.like) if statement.like is not None else None
+    found: list[Message] = []
+    for message in _read(tx, statement):
+        if like is not None and not like(name_of(message)):
+            continue
+        if matches is not None and not matches(message):
+            continue
+        if statement.limit is not None and len(found) >= statement.limit:
+            break
+        found.append(message)
+        if statement.limit is None and len(found) > MAX_ROWS:
+            raise HeadgateError(
+                TABLE_TOO_LARGE,
+                f"{statement.verb} would answer more than {MAX_ROWS:,} rows; add WHERE or LIMIT, or list them by pages",
+            )
+    columns, row = _TABLES[kind]
+    return catalog.StatementResult(
+        statement=statement.text,
+        verb=statement.verb,
+        resources=[as_resource(kind, message) for message in found],
+        table=catalog.ResultTable(columns=columns, rows=[catalog.ResultRow(values=row(message)) for message in found]),
+    )
+
+
+def describe(tx: Tx, statement: DescribeStatement) -> catalog.StatementResult:
+    """One resource in full."""
+    name = fold(statement.name)
+    kinds = (statement.kind,) if statement.kind is not None else tuple(_GETTERS)
+    for kind in kinds:
+        resource = _kind(kind)
+        if kind not in _GETTERS:
+            raise HeadgateError(UNSUPPORTED, f"DESCRIBE does not know {kind.value}; SHOW {kind.value} lists them")
+        try:
+            message = _GETTERS[kind](tx, name)
+        except HeadgateError as error:
+            if error.reason not in _MISSING or statement.kind is not None:
+                raise
+            continue
+        columns, rows = _description(tx, message)
+        return catalog.StatementResult(
+            statement=statement.text,
+            verb=statement.verb,
+            resources=[as_resource(resource, message)],
+            table=catalog.ResultTable(columns=columns, rows=[catalog.ResultRow(values=row) for row in rows]),
+        )
+    raise HeadgateError(
+        BIND_ERROR, f"there is no logical source, sink, query, physical source or agent {name}", metadata={"name": name}
+    )
+
+
+def resource_kind(kind: ShowKind) -> catalog.ResourceKind.ValueType:
+    """The kind of resource that SHOW lists; UNSUPPORTED where this coordinator has none of it."""
+    found: catalog.ResourceKind.ValueType = number(catalog.ResourceKind, _kind(kind))
+    return found
+
+
+def _kind(kind: ShowKind) -> str:
+    if kind not in _KINDS:
+        raise HeadgateError(UNSUPPORTED, f"this coordinator serves no {kind.value.lower()}")
+    return _KINDS[kind]
+
+
+def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
+    kind = _kind(statement.kind)
+    owner = fold(statement.owner) if statement.owner is not None else None
+    if owner is not None and kind == "FRAGMENT":
+        query = query_rows.query_row(tx, owner)
+        if query is None:
+            raise query_rows.not_found(owner)
+        yield from (fragment.message() for fragment in fragments.fragments_of(tx, query.uid))
+        return
+    if owner is not None and kind == "PHYSICAL_SOURCE":
+        sources.get_logical_source(tx, catalog.GetLogicalSourceRequest(name=owner))
+    for _, message in snapshot.read_kinds(tx, (kind,)):
+        if owner is None or getattr(message, "logical_source", owner) == owner:
+            yield message
+
+
+def _like(pattern: str) -> Callable[[str], bool]:
+    """`%` is any text, `_` any character; `\\` before one of them means itself. Case does not matter in names."""
+    # A character, and whether it is a wildcard.
+    parts: list[tuple[str, bool]] = []
+    characters = iter(pattern.lower())
+    for character in characters:
+        if character == "\\":
+            parts.append((next(characters, "\\"), False))
+        elif character != "%" or not parts or parts[-1] != ("%", True):
+            parts.append((character, character in "%_"))
+    return lambda name: _fits(parts, name)
+
+
+def _fits(parts: Sequence[tuple[str, bool]], name: str) -> bool:
+    """Whether a name fits a pattern. Goes back only to the last `%`, so that no pattern makes it slow."""
+    part = position = 0
+    last_any, resume = -1, 0
+    while position < len(name):
+        if part < len(parts) and parts[part] == ("%", True):
+            last_any, resume = part, position
+            part += 1
+        elif part < len(parts) and (parts[part] == ("_", True) or parts[part] == (name[position], False)):
+            part += 1
+            position += 1
+        elif last_any >= 0:
+            resume += 1
+            part, position = last_any + 1, resume
+        else:
+            return False
+    return all(left == ("%", True) for left in parts[part:])
+
+
+def schema_text(schema: catalog.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}{' NOT NULL' if field.not_null else ''}" for field in schema.fields)
+
+
+def _options_text(options: Any) -> str:
+    return ", ".join(f"{key}={options[key]}" for key in sorted(options))
+
+
+def _why(query: catalog.Query) -> str:
+    if query.HasField("failure"):
+        return f"{query.failure.reason}: {query.failure.message}"
+    return query.waiting.message
+
+
+def _agent(agent: catalog.Agent) -> Sequence[str]:
+    return (
+        agent.name,
+        short(catalog.AgentState, agent.state),
+        agent.address,
+        str(agent.slots),
+        str(agent.slots_used),
+        agent.group,
+        agent.zone,
+        "yes" if agent.has_engine else "no",
+        agent.state_reason,
+    )
+
+
+def _physical_source(source: catalog.PhysicalSource) -> Sequence[str]:
+    return (
+        source.name,
+        source.logical_source,
+        short(catalog.SourceType, source.type),
+        source.agent,
+        _options_text(source.options),
+        _options_text(source.parser_options),
+    )
+
+
+def _query(query: catalog.Query) -> Sequence[str]:
+    return (
+        query.name,
+        short(catalog.QueryState, query.state),
+        short(catalog.DesiredState, query.desired_state),
+        ", ".join(query.sinks),
+        str(query.fragment_count),
+        _why(query),
+    )
+
+
+def _fragment(fragment: catalog.Fragment) -> Sequence[str]:
+    return (
+        fragment.query,
+        str(fragment.ordinal),
+        short(catalog.FragmentKind, fragment.kind),
+        fragment.agent,
+        short(catalog.FragmentState, fragment.state),
+        str(fragment.epoch),
+        str(fragment.slots if fragment.slots_held else 0),
+        fragment.last_error,
+    )
+
+
+_TABLES: dict[str, Table] = {
+    "AGENT": (("name", "state", "address", "slots", "slots_used", "group", "zone", "engine", "reason"), _agent),
+    "NETWORK_LINK": (("from_agent", "to_agent"), lambda link: (link.from_agent, link.to_agent)),
+    "LOGICAL_SOURCE": (("name", "schema"), lambda source: (source.name, schema_text(source.schema))),
+    "PHYSICAL_SOURCE": (
+        ("name", "logical_source", "type", "agent", "options", "parser_options"),
+        _physical_source,
+    ),
+    "SINK": (
+        ("name", "type", "agent", "options", "schema"),
+        lambda sink: (
+            sink.name,
+            short(catalog.SinkType, sink.type),
+            sink.agent,
+            _options_text(sink.options),
+            schema_text(sink.schema),
+        ),
+    ),
+    "QUERY": (("name", "state", "desired_state", "sinks", "fragments", "why"), _query),
+    "FRAGMENT": (
+        ("query", "fragment", "kind", "agent", "state", "epoch", "slots_held", "last_error"),
+        _fragment,
+    ),
+}
+
+# Where DESCRIBE looks for a name without a kind, in this order.
+_GETTERS: dict[ShowKind, Callable[[Tx, str], Message]] = {
+    ShowKind.LOGICAL_SOURCES: lambda tx, name: sources.get_logical_source(
+        tx, catalog.GetLogicalSourceRequest(name=name)
+    ),
+    ShowKind.SINKS: lambda tx, name: sinks.get_sink(tx, catalog.GetSinkRequest(name=name)),
+    ShowKind.QUERIES: lambda tx, name: queries.get_query(tx, catalog.GetQueryRequest(name=name)),
+    ShowKind.PHYSICAL_SOURCES: lambda tx, name: sources.get_physical_source(
+        tx, catalog.GetPhysicalSourceRequest(name=name)
+    ),
+    ShowKind.AGENTS: lambda tx, name: agents.get_agent(tx, catalog.GetAgentRequest(name=name)),
+}
+_MISSING = (
+    LOGICAL_SOURCE_NOT_FOUND,
+    SINK_NOT_FOUND,
+    QUERY_NOT_FOUND,
+    PHYSICAL_SOURCE_NOT_FOUND,
+    AGENT_NOT_FOUND,
+)
+
+
+def _description(tx: Tx, message: Message) -> tuple[Sequence[str], Iterable[Sequence[str]]]:
+    if isinstance(message, catalog.LogicalSource | catalog.Sink):
+        return ("column", "type", "null"), [
+            (field.name, field.type, "NO" if field.not_null else "YES") for field in message.schema.fields
+        ]
+    kind = {catalog.Query: "QUERY", catalog.PhysicalSource: "PHYSICAL_SOURCE", catalog.Agent: "AGENT"}[type(message)]
+    titles, values = _TABLES[kind]
+    rows = list(zip(titles, values(message), strict=True))
+    if isinstance(message, catalog.Query):
+        rows.append(("statement", message.statement))
+        rows.extend(
+            (f"fragment {fragment.ordinal}", f"{fragment.kind} on {fragment.agent_name}: {fragment.state}")
+            for fragment in fragments.fragments_of(tx, message.uid)
+        )
+    return ("property", "value"), rows

@@ -1,0 +1,143 @@
+"""Triggers by which the database itself refuses what must never happen, for SQLite and Postgres.
+
+They are rules of the form "on this event of this table, refuse when this condition holds", made from
+`query/transitions.py` where they are about states. A migration that changes the rules calls `install` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`condition` is over OLD and NEW, in SQL that both databases read alike."""
+
+    name: str
+    event: str
+    table: str
+    condition: str
+    message: str
+
+
+def _other_than(transitions: Iterable[tuple[str, str]]) -> str:
+    legal = " OR ".join(f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in transitions)
+    return f"OLD.state <> NEW.state AND NOT ({legal})"
+
+
+def _none_of(column: str, values: Iterable[str]) -> str:
+    return f"{column} NOT IN ({', '.join(repr(value) for value in values)})"
+
+
+RULES = (
+    Rule(
+        "revision_only_grows",
+        "UPDATE",
+        "revision",
+        "NEW.value < OLD.value OR NEW.compacted < OLD.compacted",
+        "the revision only grows",
+    ),
+    Rule("revision_stays", "DELETE", "revision", "TRUE", "the revision is never deleted"),
+    Rule("changes_are_final", "UPDATE", "changes", "TRUE", "the history is never rewritten"),
+    Rule(
+        "sessions_only_renew",
+        "UPDATE",
+        "sessions",
+        "NEW.renewals < OLD.renewals",
+        "the renewals of a session only grow",
+    ),
+    Rule("grants_epoch_only_grows", "UPDATE", "grants", "NEW.epoch < OLD.epoch", "the epoch of a grant only grows"),
+    Rule(
+        "grants_pass_with_new_epoch",
+        "UPDATE",
+        "grants",
+        "NEW.session_uid IS NOT NULL AND NEW.epoch <= OLD.epoch"
+        " AND (OLD.session_uid IS NULL OR OLD.session_uid <> NEW.session_uid)",
+        "a grant passes to another session with a higher epoch only",
+    ),
+    Rule("grants_stay", "DELETE", "grants", "TRUE", "a grant keeps its row, and with it its epoch"),
+    Rule("queries_begin", "INSERT", "queries", "NEW.state <> 'PENDING'", "a query begins PENDING"),
+    Rule(
+        "queries_transition",
+        "UPDATE",
+        "queries",
+        _other_than(QUERY_TRANSITIONS),
+        "no such transition of a query",
+    ),
+    Rule(
+        "queries_end",
+        "DELETE",
+        "queries",
+        _none_of("OLD.state", QUERY_ENDED),
+        "a query is deleted only after it has ended",
+    ),
+    Rule("fragments_begin", "INSERT", "fragments", "NEW.state <> 'PENDING'", "a fragment begins PENDING"),
+    Rule(
+        "fragments_transition",
+        "UPDATE",
+        "fragments",
+        _other_than(FRAGMENT_TRANSITIONS),
+        "no such transition of a fragment",
+    ),
+    Rule(
+        "fragments_epoch_only_grows",
+        "UPDATE",
+        "fragments",
+        "NEW.epoch < OLD.epoch",
+        "the epoch of a fragment only grows",
+    ),
+    Rule(
+        "fragments_begin_again",
+        "UPDATE",
+        "fragments",
+        "OLD.state <> 'PENDING' AND NEW.state = 'PENDING' AND NEW.epoch <= OLD.epoch",
+        "a fragment begins again with a higher epoch only",
+    ),
+    Rule(
+        "fragments_take_slots",
+        "UPDATE",
+        "fragments",
+        "NEW.slots_held AND NOT OLD.slots_held AND NEW.epoch <= OLD.epoch",
+        "a fragment takes slots again with a higher epoch only",
+    ),
+    Rule(
+        "fragments_return_slots",
+        "DELETE",
+        "fragments",
+        "OLD.slots_held",
+        "a fragment is deleted only after its slots are returned",
+    ),
+)
+
+
+def install(connection: Connection) -> None:
+    """Makes the triggers of all rules, in place of those that are there."""
+    make = _sqlite if connection.dialect.name == "sqlite" else _postgres
+    for rule in RULES:
+        for statement in make(rule):
+            connection.exec_driver_sql(statement)
+
+
+def _sqlite(rule: Rule) -> tuple[str, ...]:
+    return (
+        f"DROP TRIGGER IF EXISTS {rule.name}",
+        f"CREATE TRIGGER {rule.name} BEFORE {rule.event} ON {rule.table} FOR EACH ROW WHEN {rule.condition} "
+        f"BEGIN SELECT RAISE(ABORT, '{rule.message}'); END",
+    )
+
+
+def _postgres(rule: Rule) -> tuple[str, ...]:
+    """Refusals carry the SQLSTATE of a violated check, so that they arrive as an IntegrityError, as in SQLite."""
+    return (
+        f"CREATE OR REPLACE FUNCTION {rule.name}() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{rule.message}' USING ERRCODE = 'check_violation', CONSTRAINT = '{rule.name}'; "
+        f"END $$",
+        f"DROP TRIGGER IF EXISTS {rule.name} ON {rule.table}",
+        f"CREATE TRIGGER {rule.name} BEFORE {rule.event} ON {rule.table} FOR EACH ROW WHEN ({rule.condition}) "
+        f"EXECUTE FUNCTION {rule.name}()",
+    )

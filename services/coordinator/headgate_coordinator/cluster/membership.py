@@ -1,0 +1,370 @@
+"""Knows which agents answer: polls each for what changed, and writes to the catalog only what did.
+
+One question is in flight to an agent at a time, and its time limit follows the last round trip. A miss makes the agent
+UNREACHABLE, in one transaction with what that means for its queries, and from then on it is probed more seldom; an
+answer that comes too late is dropped. The first answer brings it back. A process that took another's place is noticed,
+because each question names the process it is for. Runs that the catalog does not know are stopped, by the process and
+epoch that reported them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import select
+
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
+from headgate_common.backoff import Backoff
+from headgate_common.clock import Clock
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.agent_status import Applied, Asked, Run, apply_status, mark_unreachable
+from headgate_coordinator.catalog.changes import Revision
+from headgate_coordinator.catalog.schema import agents
+from headgate_coordinator.catalog.store import Store
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.cluster.agent_client import AgentClient
+from headgate_coordinator.config import Limits, Timings
+from headgate_coordinator.errors import NOT_LEADER, REVISION_COMPACTED, WATCHER_TOO_SLOW
+
+log = logging.getLogger(__name__)
+
+# Taken for the round trip of an agent that has never answered.
+UNKNOWN_ROUND_TRIP = 0.25
+# After something was started or stopped, an agent is asked again after these pauses, not only at the next interval.
+EAGER = (0.02, 0.05, 0.1, 0.25)
+
+
+@dataclass(slots=True)
+class Polled:
+    """One agent, as far as it is remembered here. Times on the leader's monotonic clock."""
+
+    uid: str
+    name: str
+    address: str
+    active: bool
+    incarnation: str
+    due: float
+    round_trip: float | None = None
+    # `version` of the last answer that was applied; 0 asks for everything.
+    version: int = 0
+    resources: catalog.AgentResources | None = None
+    slots_used: int = 0
+    # Runs to be stopped, and the process that reported them.
+    zombies: dict[Run, str] = field(default_factory=dict)
+    # How many of the eager questions are still to be asked.
+    eager: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    polling: asyncio.Task[None] | None = None
+    cleaning: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class PollStats:
+    """For metrics."""
+
+    polls: int = 0
+    misses: int = 0
+    zombies: int = 0
+    # The last round trip of any agent, and how late its poll began, in seconds.
+    round_trip: float = 0.0
+    lag: float = 0.0
+
+
+class Membership:
+    def __init__(self, store: Store, *, clock: Clock, source: random.Random, timings: Timings, limits: Limits) -> None:
+        self._store = store
+        self._clock = clock
+        self._source = source
+        self._timings = timings
+        self._limits = limits
+        self._retry = Backoff(initial=timings.retry_min, cap=timings.retry_max)
+        self.stats = PollStats()
+        self._forget_everything()
+
+    def _forget_everything(self) -> None:
+        self._term = 0
+        self._client: AgentClient | None = None
+        self._agents: dict[str, Polled] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._fatal: BaseException | None = None
+        # Agents that do not answer must not keep those that do from being asked.
+        self._polls = asyncio.Semaphore(self._limits.polls)
+        self._probes = asyncio.Semaphore(self._limits.polls)
+
+    async def run(self, term: int, client: AgentClient) -> None:
+        """Goes on until it is cancelled, or raises NOT_LEADER when `term` is over. Leaves nothing running behind."""
+        self._forget_everything()
+        self._term, self._client = term, client
+        self._spawn(self._follow())
+        try:
+            await self._ended.wait()
+            assert self._fatal is not None
+            raise self._fatal
+        finally:
+            tasks = set(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._forget_everything()
+
+    def resources_of(self, agent_uid: str) -> catalog.AgentResources | None:
+        """What the agent last reported about itself, if it did since this coordinator leads."""
+        agent = self._agents.get(agent_uid)
+        return None if agent is None else agent.resources
+
+    def reported_slots(self, agent_uid: str) -> int | None:
+        """How many slots the agent has in use by its own count."""
+        agent = self._agents.get(agent_uid)
+        return None if agent is None or agent.resources is None else agent.slots_used
+
+    def poll_soon(self, agent_uid: str) -> None:
+        """Asks the agent at once, and again a few times shortly after."""
+        agent = self._agents.get(agent_uid)
+        if agent is not None:
+            agent.eager = len(EAGER)
+            agent.due = min(agent.due, self._clock.monotonic() + EAGER[0])
+            agent.wake.set()
+
+    def renewed(self, agent_uid: str) -> None:
+        """The agent has renewed its session, so it is there: if it did not answer before, it is asked now."""
+        agent = self._agents.get(agent_uid)
+        if agent is not None and not agent.active:
+            agent.due = min(agent.due, self._clock.monotonic())
+            agent.wake.set()
+
+    async def _follow(self) -> None:
+        """Follows the change feed, to know which agents there are."""
+        while True:
+            with self._store.changes.subscribe() as changes:
+                await self._load()
+                try:
+                    async for revision in changes:
+                        self._changed(revision)
+                except HeadgateError as error:
+                    if error.reason not in (WATCHER_TOO_SLOW, REVISION_COMPACTED):
+                        raise
+                    log.warning("the change feed was cut off", extra={"error": str(error)})
+
+    async def _load(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                rows = await self._store.read(_all_agents)
+                break
+            except HeadgateError as error:
+                log.warning("the agents cannot be read", extra={"error": str(error)})
+                await asyncio.sleep(self._retry.delay(attempt, self._source))
+                attempt += 1
+        listed = {uid for uid, *_ in rows}
+        for uid in self._agents.keys() - listed:
+            self._drop(uid)
+        # Spread over an interval, so that they are not asked in step for ever.
+        for uid, name, address, state, incarnation in rows:
+            delay = self._source.uniform(0.0, self._timings.poll_interval)
+            self._see(uid, name, address, state == "ACTIVE", incarnation, delay)
+
+    def _changed(self, revision: Revision) -> None:
+        for change in revision.changes:
+            if change.kind != "AGENT":
+                continue
+            after = cast(catalog.Agent | None, change.after)
+            if after is None:
+                self._drop(change.uid)
+            else:
+                active = after.state == catalog.AGENT_STATE_ACTIVE
+                self._see(after.uid, after.name, after.address, active, after.incarnation, 0.0)
+
+    def _see(self, uid: str, name: str, address: str, active: bool, incarnation: str, delay: float) -> None:
+        """Takes note of an agent as the catalog has it. A new one, or a new process, is asked after `delay`."""
+        agent = self._agents.get(uid)
+        due = self._clock.monotonic() + delay
+        if agent is None:
+            agent = self._agents[uid] = Polled(uid, name, address, active, incarnation, due)
+            agent.polling = self._spawn(self._poll_for_good(agent))
+            return
+        if agent.incarnation != incarnation or agent.address != address:
+            agent.version = 0
+            agent.due = min(agent.due, due)
+            agent.wake.set()
+        agent.address, agent.incarnation, agent.active = address, incarnation, active
+
+    def _drop(self, uid: str) -> None:
+        agent = self._agents.pop(uid, None)
+        if agent is not None:
+            for task in (agent.polling, agent.cleaning):
+                if task is not None:
+                    task.cancel()
+
+    async def _poll_for_good(self, agent: Polled) -> None:
+        while True:
+            await self._until_due(agent)
+            async with self._polls if agent.active else self._probes:
+                started = self._clock.monotonic()
+                self.stats.lag = max(0.0, started - agent.due)
+                agent.wake.clear()
+                await self._poll(agent)
+            agent.due = started + self._pause(agent)
+
+    async def _until_due(self, agent: Polled) -> None:
+        while (left := agent.due - self._clock.monotonic()) > 0:
+            agent.wake.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await agent.wake.wait()
+            except TimeoutError:
+                return
+
+    def _pause(self, agent: Polled) -> float:
+        """From the beginning of one poll to that of the next."""
+        if agent.active and agent.eager:
+            agent.eager -= 1
+            return EAGER[len(EAGER) - 1 - agent.eager]
+        interval = self._timings.poll_interval if agent.active else self._timings.probe_interval
+        return interval * self._source.uniform(0.9, 1.1)
+
+    def time_limit(self, agent: Polled) -> float:
+        timings = self._timings
+        round_trip = UNKNOWN_ROUND_TRIP if agent.round_trip is None else agent.round_trip
+        limit = round_trip * timings.poll_multiplier + timings.poll_constant
+        return min(max(limit, timings.poll_timeout_min), timings.poll_timeout_max)
+
+    async def _poll(self, agent: Polled) -> None:
+        """One question, and what follows from its answer or the lack of one."""
+        self.stats.polls += 1
+        asked = Asked(agent.incarnation, self._store.changes.position)
+        started = self._clock.monotonic()
+        try:
+            status = await self._ask(agent)
+        except HeadgateError as error:
+            await self._missed(agent, f"{error.reason.name}: {error.message}")
+            return
+        except TimeoutError:
+            await self._missed(agent, f"no answer within {self.time_limit(agent):.3g} s")
+            return
+        agent.round_trip = self.stats.round_trip = self._clock.monotonic() - started
+        if status.agent and status.agent != agent.name:
+            await self._missed(agent, f"agent {status.agent} answers at its address")
+            return
+        agent.resources, agent.slots_used = status.resources, status.slots_used
+        if _is_news(agent, status):
+            await self._apply(agent, asked, status)
+        else:
+            agent.version = status.version
+        self._clean(agent)
+
+    async def _ask(self, agent: Polled) -> cluster.GetStatusResponse:
+        """Asks the process that is known; if another one answers in its place, asks that one for everything."""
+        assert self._client is not None
+        limit = self.time_limit(agent)
+        async with asyncio.timeout(limit):
+            try:
+                return await self._client.status(agent.address, agent.incarnation, agent.version, timeout=limit)
+            except HeadgateError as error:
+                if error.reason.name != "WRONG_INCARNATION":
+                    raise
+            return await self._client.status(agent.address, "", 0, timeout=limit)
+
+    async def _apply(self, agent: Polled, asked: Asked, status: cluster.GetStatusResponse) -> None:
+        try:
+            applied: Applied = await self._store.write(
+                lambda tx: apply_status(tx, agent.uid, asked, status), self._term
+            )
+        except HeadgateError as error:
+            # Nothing is lost: the same `since` is asked for again.
+            self._catalog_failed(agent, error)
+            return
+        for run in applied.zombies:
+            agent.zombies[run] = status.incarnation
+        if applied.accepted:
+            agent.active, agent.incarnation = True, status.incarnation
+            agent.version = status.version if applied.settled else 0
+        else:
+            agent.version = 0
+
+    async def _missed(self, agent: Polled, reason: str) -> None:
+        self.stats.misses += 1
+        # What it has is asked for anew when it is back.
+        agent.version = agent.eager = 0
+        agent.resources = None
+        if not agent.active:
+            return
+        log.warning("an agent does not answer", extra={"agent": agent.name, "error": reason})
+        try:
+            await self._store.write(lambda tx: mark_unreachable(tx, agent.uid, reason), self._term)
+        except HeadgateError as error:
+            self._catalog_failed(agent, error)
+            return
+        agent.active = False
+
+    def _catalog_failed(self, agent: Polled, error: HeadgateError) -> None:
+        if error.reason is NOT_LEADER:
+            raise error
+        log.warning("what an agent said cannot be written", extra={"agent": agent.name, "error": str(error)})
+
+    def _clean(self, agent: Polled) -> None:
+        if agent.zombies and agent.cleaning is None:
+            agent.cleaning = self._spawn(self._stop_zombies(agent))
+
+    async def _stop_zombies(self, agent: Polled) -> None:
+        """Stops what the agent should not have. What fails is tried again after its next answer."""
+        assert self._client is not None
+        try:
+            for run, incarnation in list(agent.zombies.items()):
+                try:
+                    await self._client.unregister(agent.address, incarnation, run.uid, run.epoch)
+                except HeadgateError as error:
+                    if error.reason.name not in ("STALE_EPOCH", "WRONG_INCARNATION"):
+                        log.info(
+                            "a zombie could not be stopped",
+                            extra={"agent": agent.name, "fragment": run.uid, "epoch": run.epoch, "error": str(error)},
+                        )
+                        return
+                    # A later run has its place, or its process is gone.
+                else:
+                    self.stats.zombies += 1
+                    log.info(
+                        "a zombie was stopped",
+                        extra={"agent": agent.name, "fragment": run.uid, "epoch": run.epoch, "process": incarnation},
+                    )
+                agent.zombies.pop(run, None)
+        finally:
+            agent.cleaning = None
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """None of the tasks ends by itself but to clean up; one that breaks ends `run`."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal = self._fatal or error
+            self._ended.set()
+
+
+def _is_news(agent: Polled, status: cluster.GetStatusResponse) -> bool:
+    """Whether the answer may change the catalog."""
+    return bool(
+        not agent.active
+        or status.incarnation != agent.incarnation
+        or status.full
+        or status.fragments
+        or status.forgotten
+    )
+
+
+def _all_agents(tx: Tx) -> list[tuple[str, str, str, str, str]]:
+    columns = agents.c
+    found = tx.connection.execute(
+        select(columns.uid, columns.name, columns.address, columns.state, columns.incarnation).order_by(columns.name)
+    )
+    return [(row.uid, row.name, row.address, row.state, row.incarnation) for row in found]

@@ -1,0 +1,154 @@
+"""Every setting of the coordinator, with its default and what it means. docs/configuration.md is made from it.
+
+Epochs give safety, so short intervals only buy faster take-over. The longer intervals of the reference documents are
+the profile `documents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headgate_common.config import Bytes, Seconds, section, setting
+from headgate_common.settings import ServerConfig
+
+DEFAULT_PORT = 7400
+DEFAULT_HTTP_PORT = 7401
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Intervals and deadlines. All are counted on the monotonic clock of the process that waits."""
+
+    leader_ttl: Seconds = setting(
+        3.0, "A standby takes over after it has seen no renewal of the leader for this long.", minimum=0.1
+    )
+    leader_renew: Seconds = setting(1.0, "How often the leader renews its session.", minimum=0.01)
+    leader_margin: Seconds = setting(
+        0.5, "The leader stops itself this long before its session could be taken from it.", minimum=0.0
+    )
+    session_ttl: Seconds = setting(
+        6.0,
+        "An agent's session ends if it is not renewed for this long; it is told to renew every third of it.",
+        minimum=0.1,
+    )
+    poll_interval: Seconds = setting(1.0, "How often an ACTIVE agent is asked for news.", minimum=0.01)
+    probe_interval: Seconds = setting(2.0, "How often an UNREACHABLE agent is asked whether it is back.", minimum=0.01)
+    poll_multiplier: float = setting(
+        4.0, "A poll may take its agent's last round trip times this, plus poll_constant.", minimum=1.0
+    )
+    poll_constant: Seconds = setting(0.5, "See poll_multiplier.", minimum=0.0)
+    poll_timeout_min: Seconds = setting(0.5, "A poll may always take this long.", minimum=0.01)
+    poll_timeout_max: Seconds = setting(10.0, "A poll may never take longer.", minimum=0.01)
+    lost_after: Seconds = setting(
+        4.0, "Compute fragments of an agent that is UNREACHABLE for this long are placed elsewhere.", minimum=0.0
+    )
+    reconcile_interval: Seconds = setting(
+        5.0, "How often every query that is not where it should be is looked at, though nothing woke it.", minimum=0.01
+    )
+    command_timeout: Seconds = setting(5.0, "How long a command to an agent may take.", minimum=0.01)
+    retry_min: Seconds = setting(0.1, "Wait after the first vain command to an agent; it doubles.", minimum=0.001)
+    retry_max: Seconds = setting(10.0, "Longest wait between vain commands.", minimum=0.001)
+    deployment_deadline: Seconds = setting(
+        120.0, "A query that is not RUNNING this long after its creation fails, unless it says otherwise.", minimum=0.1
+    )
+    drain_deadline: Seconds = setting(
+        60.0, "A soft stop becomes a hard one after this long, unless the request says otherwise.", minimum=0.1
+    )
+    lateness: Seconds = setting(0.0, "How late rows may come where neither the window nor the query says.", minimum=0.0)
+    idle_timeout: Seconds = setting(
+        60.0,
+        "A source silent for this long no longer holds back the others, unless the query says otherwise.",
+        minimum=0.0,
+    )
+    request_memory: Seconds = setting(86_400.0, "How long answers to a request_id are remembered.", minimum=1.0)
+    story_memory: Seconds = setting(86_400.0, "How long the story of a dropped query is kept.", minimum=1.0)
+    history_memory: Seconds = setting(3_600.0, "How long changes are kept for watchers that resume.", minimum=1.0)
+    housekeeping_interval: Seconds = setting(30.0, "How often what is too old is deleted.", minimum=0.01)
+    bookmark_interval: Seconds = setting(
+        5.0, "A watcher to whom nothing was sent for this long gets a bookmark.", minimum=0.01
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes and numbers."""
+
+    statement_size: Bytes = setting(1 << 20, "Longest text of statements.", minimum=16)
+    columns: int = setting(2_000, "Most columns of a schema.", minimum=1, maximum=20_000)
+    statements: int = setting(1_000, "Most statements in one text.", minimum=1)
+    plan_attempts: int = setting(
+        16, "How often a query is planned again because the catalog changed meanwhile; then PLAN_OUTDATED.", minimum=1
+    )
+    source_slots: int = setting(1, "Slots that a source fragment takes.", minimum=0)
+    compute_slots: int = setting(1, "Slots that a compute fragment takes.", minimum=0)
+    sink_slots: int = setting(1, "Slots that a sink fragment takes.", minimum=0)
+    relations: int = setting(
+        200, "Relations in one query, each use of a WITH query counted with all that it reads.", minimum=1
+    )
+    in_list: int = setting(10_000, "Values in one IN list.", minimum=1)
+    planners: int = setting(2, "Statements that are planned at the same time.", minimum=1)
+    history_revisions: int = setting(100_000, "Most revisions kept for watchers that resume.", minimum=100)
+    watch_revisions: int = setting(4_096, "Revisions that may wait for one watcher; then WATCHER_TOO_SLOW.", minimum=1)
+    watch_bytes: Bytes = setting(32 << 20, "Bytes of changes that may wait for one watcher.", minimum=1024)
+    snapshot_part: int = setting(500, "Resources in one part of a watch's snapshot.", minimum=1)
+    housekeeping_rows: int = setting(1_000, "Rows that one step of housekeeping deletes at most.", minimum=1)
+    reconciling: int = setting(64, "Queries that are worked on at the same time.", minimum=1)
+    commands_per_agent: int = setting(8, "Commands in flight to one agent at most.", minimum=1)
+    polls: int = setting(128, "Agents that are polled at the same time.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogConfig:
+    """Where the catalog is, and how it is used."""
+
+    url: str = setting(
+        "sqlite:///headgate.db",
+        "The database: sqlite:///FILE (three slashes for a relative path, four for an absolute one) or postgresql://...",
+        secret=False,
+    )
+    synchronous: Literal["FULL", "NORMAL"] = setting(
+        "FULL", "SQLite only: FULL survives a power cut, NORMAL a crash of the process."
+    )
+    readers: int = setting(4, "Connections for reads.", minimum=1)
+    max_waiting: int = setting(1_024, "Reads and writes that may wait for the catalog; then OVERLOADED.", minimum=1)
+    max_group: int = setting(64, "Writes that share one commit.", minimum=1)
+    change_interval: Seconds = setting(
+        0.2, "How often the database is asked for what another coordinator committed.", minimum=0.01
+    )
+    lock_timeout: Seconds = setting(5.0, "How long a write waits for a lock of another process.", minimum=0.01)
+    idle_transaction_timeout: Seconds = setting(
+        2.0, "Postgres only: how long it waits for a coordinator that stands still in a transaction.", minimum=0.01
+    )
+    connect_timeout: Seconds = setting(3.0, "How long a connection to the database may take.", minimum=1.0)
+    max_attempts: int = setting(8, "How often a transaction that lost to another is run again.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """The coordinator's configuration."""
+
+    server: ServerConfig = section(
+        ServerConfig,
+        "How it listens.",
+        listen=f"127.0.0.1:{DEFAULT_PORT}",
+        http_listen=f"127.0.0.1:{DEFAULT_HTTP_PORT}",
+    )
+    catalog: CatalogConfig = section(CatalogConfig, "The database.")
+    timings: Timings = section(Timings, "Every interval and deadline.")
+    limits: Limits = section(Limits, "Every size and number.")
+    refuse_cycles: bool = setting(False, "Refuse network links that form a directed cycle.")
+
+
+PROFILES: Mapping[str, Mapping[str, Any]] = {
+    # The intervals of the reference documents: sessions of 30 s renewed every 10 s, probing every 10 s.
+    "documents": {
+        "timings.leader_ttl": "30s",
+        "timings.leader_renew": "10s",
+        "timings.leader_margin": "2s",
+        "timings.session_ttl": "30s",
+        "timings.probe_interval": "10s",
+        "timings.lost_after": "30s",
+    },
+}

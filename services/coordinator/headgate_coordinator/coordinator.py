@@ -1,0 +1,160 @@
+"""The coordinator put together: its services, its controllers, and what they share.
+
+The same in a process of its own and in the simulator, which hand in the store, the transport, the clock and the sources
+of chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from headgate_common.clock import Clock
+from headgate_common.dispatch import Service, Transport
+from headgate_common.ids import Ids
+from headgate_coordinator.api.agents import AgentService
+from headgate_coordinator.api.membership import MembershipService
+from headgate_coordinator.api.mutations import Mutations
+from headgate_coordinator.api.planning import Planning, RunPlanner
+from headgate_coordinator.api.queries import QueryService
+from headgate_coordinator.api.sinks import SinkService
+from headgate_coordinator.api.sources import SourceService
+from headgate_coordinator.api.statements import StatementService
+from headgate_coordinator.api.watch import WatchService
+from headgate_coordinator.catalog import story
+from headgate_coordinator.catalog.operations import Rules
+from headgate_coordinator.catalog.replacing import choose_agent
+from headgate_coordinator.catalog.retention import Retention, RetentionSettings
+from headgate_coordinator.catalog.snapshot import read_kinds
+from headgate_coordinator.catalog.store import Store
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.watch import WatchHub, WatchSettings
+from headgate_coordinator.census import Census
+from headgate_coordinator.cluster.control import Control
+from headgate_coordinator.cluster.leadership import Leadership
+from headgate_coordinator.config import CoordinatorConfig
+from headgate_coordinator.sql.limits import StatementLimits
+from headgate_coordinator.sql.settings import PlannerSettings
+from headgate_coordinator.sql.types.schema import SchemaLimits
+
+
+class Coordinator:
+    """`services` answer calls from the start; `run` leads, or stands by to."""
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        *,
+        store: Store,
+        transport: Transport,
+        clock: Clock,
+        ids: Ids,
+        source: random.Random,
+        address: str,
+        run_planner: RunPlanner,
+        sole: bool,
+    ) -> None:
+        """`address` is where others call it; `sole` says that no other process can have the store open."""
+        timings, limits = config.timings, config.limits
+        schema_limits = SchemaLimits(max_columns=limits.columns)
+        rules = Rules(
+            schema=schema_limits,
+            deployment_deadline_us=round(timings.deployment_deadline * 1_000_000),
+            drain_deadline_us=round(timings.drain_deadline * 1_000_000),
+            refuse_cycles=config.refuse_cycles,
+        )
+        self.store = store
+        self.census = Census(store)
+        self.retention = Retention(store, _retention(config), [lambda tx, limit: _forget_stories(tx, config, limit)])
+        self.control = Control(
+            store,
+            transport=transport,
+            clock=clock,
+            source=source,
+            timings=timings,
+            limits=limits,
+            choose_agent=choose_agent,
+            may_act=lambda term: self.leadership.term == term,
+            others=[self.retention.run],
+        )
+        self.leadership = Leadership(
+            store,
+            clock=clock,
+            source=source,
+            timings=timings,
+            holder=ids.uid("coordinator"),
+            address=address,
+            lead=self.control.run,
+            sole=sole,
+        )
+        self.hub = WatchHub(store, read_kinds, clock=clock, settings=_watching(config))
+        planning = Planning(
+            store,
+            run=run_planner,
+            limits=StatementLimits(
+                max_length=limits.statement_size, max_statements=limits.statements, schema=schema_limits
+            ),
+            settings=_planning(config),
+        )
+        mutations = Mutations(store, self.leadership, rules, limits.plan_attempts)
+        self.services: Sequence[Service] = (
+            AgentService(store, mutations, self.control.membership),
+            SourceService(store, mutations),
+            SinkService(store, mutations),
+            QueryService(store, mutations, planning),
+            StatementService(store, mutations, planning),
+            WatchService(store, self.hub, planning),
+            MembershipService(store, self.leadership, self.control.presence, rules, timings.session_ttl),
+        )
+
+    async def run(self) -> None:
+        """Until it is cancelled; then the leadership is given up."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.leadership.run(), name="leadership")
+            group.create_task(self.census.run(), name="census")
+
+    def unready(self) -> Sequence[str]:
+        """Why it should get no calls; a standby answers reads, so it is ready once it knows a leader."""
+        if self.leadership.term is None and not self.leadership.leader.address:
+            return ("no coordinator leads",)
+        return ()
+
+
+def _planning(config: CoordinatorConfig) -> PlannerSettings:
+    timings, limits = config.timings, config.limits
+    return PlannerSettings(
+        default_lateness_us=round(timings.lateness * 1_000_000),
+        default_idle_timeout_us=round(timings.idle_timeout * 1_000_000),
+        max_relations=limits.relations,
+        max_in_list=limits.in_list,
+        source_slots=limits.source_slots,
+        compute_slots=limits.compute_slots,
+        sink_slots=limits.sink_slots,
+    )
+
+
+def _retention(config: CoordinatorConfig) -> RetentionSettings:
+    return RetentionSettings(
+        interval=config.timings.housekeeping_interval,
+        batch=config.limits.housekeeping_rows,
+        history_age=config.timings.history_memory,
+        min_revisions=min(1_000, config.limits.history_revisions),
+        max_revisions=config.limits.history_revisions,
+        request_age=config.timings.request_memory,
+    )
+
+
+def _watching(config: CoordinatorConfig) -> WatchSettings:
+    return WatchSettings(
+        bookmark_interval=config.timings.bookmark_interval,
+        max_revisions=config.limits.watch_revisions,
+        max_bytes=config.limits.watch_bytes,
+        part_resources=config.limits.snapshot_part,
+    )
+
+
+def _forget_stories(tx: Tx, config: CoordinatorConfig, limit: int) -> int:
+    finished = story.finished(tx, config.timings.story_memory, limit)
+    story.forget(tx, finished)
+    return len(finished)

@@ -1,0 +1,39 @@
+"""`make demo` ends by itself and proves what the README says it proves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_runs_and_everything_it_claims_holds() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/demo.py"],
+        cwd=ROOT,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = done.stdout.rpartition("\nProved in ")[2]
+    for part in ("reached RUNNING", "RUNNING -> DEPLOYING -> RUNNING", "gave back every slot"):
+        assert part in summary
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_readme_begins_with_the_two_commands_and_shows_what_the_demo_prints() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = [line for line in readme.split("```")[1].splitlines() if line and not line.isalpha()]
+    assert len(commands) == 2
+    assert commands[1].split("#")[0].strip() == "make demo"
+    source = (ROOT / "tools" / "demo.py").read_text()
+    quoted = [line[4:].strip() for line in readme.splitlines() if line.startswith("  ok  ")]
+    assert quoted
+    for claim in quoted:
+        assert claim.split(":")[0] in source.replace('"\n        f"', "").replace('"\n        "', ""), claim

@@ -1,0 +1,110 @@
+"""Sessions of agents: renewed in memory, ended in the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate_common.clock import SystemClock
+from headgate_common.errors import HeadgateError
+from headgate_common.ids import RandomIds
+from headgate_coordinator.catalog import sessions
+from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
+from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND
+from headgate_coordinator.cluster.presence import Presence
+from headgate_coordinator.errors import NOT_LEADER, SESSION_EXPIRED
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[InlineStore]:
+    database = InlineDatabase()
+    store = InlineStore(database, clock=SystemClock(), ids=RandomIds())
+
+    def lead(tx: object) -> None:
+        leader = sessions.open_session(tx, "coordinator", "c:1", 60.0)  # type: ignore[arg-type]
+        sessions.acquire(tx, LEADER_KIND, LEADER_KEY, leader.uid)  # type: ignore[arg-type]
+
+    await store.write(lead)
+    yield store
+    await store.close()
+    database.close()
+
+
+async def opened(store: InlineStore, ttl: float = 0.3) -> str:
+    return (await store.write(lambda tx: sessions.open_session(tx, "agent/a/p1", "a:1", ttl))).uid
+
+
+async def alive(store: InlineStore) -> list[str]:
+    return [one.uid for one in await store.read(sessions.list_sessions) if one.holder.startswith("agent/")]
+
+
+async def test_a_session_that_is_renewed_lives_and_one_that_is_not_ends_with_its_grants(store: InlineStore) -> None:
+    presence = Presence(store, clock=SystemClock(), interval=0.05)
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    kept, lost = await opened(store), await opened(store)
+    await store.write(lambda tx: sessions.acquire(tx, "partition", "p/0", lost))
+    for _ in range(16):
+        assert await presence.renew(kept) == 0.3
+        await asyncio.sleep(0.05)
+    assert await alive(store) == [kept]
+    grant = await store.read(lambda tx: sessions.get_grant(tx, "partition", "p/0"))
+    assert grant is not None and (grant.session, grant.epoch) == ("", 1)
+    with pytest.raises(HeadgateError) as caught:
+        await presence.renew(lost)
+    assert caught.value.reason is SESSION_EXPIRED
+    running.cancel()
+
+
+async def test_a_new_leader_gives_every_session_its_full_ttl(store: InlineStore) -> None:
+    session = await opened(store, ttl=0.5)
+    await asyncio.sleep(0.6)
+    presence = Presence(store, clock=SystemClock(), interval=0.05)
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    assert await alive(store) == [session]
+    assert await presence.renew(session) == 0.5
+    running.cancel()
+
+
+async def test_who_does_not_lead_renews_nothing(store: InlineStore) -> None:
+    presence = Presence(store, clock=SystemClock(), interval=0.05)
+    with pytest.raises(HeadgateError) as caught:
+        await presence.renew(await opened(store))
+    assert caught.value.reason is NOT_LEADER
+
+
+async def test_a_renewal_that_comes_while_the_session_is_being_ended_is_too_late(store: InlineStore) -> None:
+    presence = Presence(store, clock=SystemClock(), interval=0.02)
+    session = await opened(store, ttl=0.1)
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    ending, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        ending.set()
+        await go_on.wait()
+
+    store.before_commit = hold
+    await asyncio.wait_for(ending.wait(), 5)
+    with pytest.raises(HeadgateError) as caught:
+        await presence.renew(session)
+    assert caught.value.reason is SESSION_EXPIRED
+    go_on.set()
+    store.before_commit = None
+    await asyncio.sleep(0.1)
+    assert await alive(store) == []
+    running.cancel()
+
+
+async def test_the_leaders_own_session_is_left_alone(store: InlineStore) -> None:
+    presence = Presence(store, clock=SystemClock(), interval=0.02)
+    await store.write(lambda tx: tx.connection.exec_driver_sql("UPDATE sessions SET ttl_us = 1000"))
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    assert len(await store.read(sessions.list_sessions)) == 1
+    running.cancel()

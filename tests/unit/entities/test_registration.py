@@ -1,0 +1,151 @@
+"""Agents that register themselves: which are taken, and which are refused and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
+from headgate_common.errors import HeadgateError, Reason
+from headgate_coordinator import errors
+from headgate_coordinator.catalog import agent_rows, operations, registration, schema, sessions
+from headgate_coordinator.catalog.registration import Registered
+from headgate_coordinator.catalog.tx import Tx
+from tests.unit.entities.kit import Catalog
+
+TTL = 6.0
+
+
+def request(**fields: Any) -> cluster.RegisterAgentRequest:
+    given: dict[str, Any] = {
+        "name": "a",
+        "address": "127.0.0.1:7000",
+        "incarnation": "process-1",
+        "protocol_version": 1,
+        "slots": 4,
+        "has_engine": True,
+    }
+    return cluster.RegisterAgentRequest(**(given | fields))
+
+
+async def register(made: Catalog, **fields: Any) -> Registered:
+    def operation(tx: Tx) -> Registered:
+        registered = registration.register_agent(tx, request(**fields), TTL)
+        operations.settle(tx, made.rules)
+        return registered
+
+    return await made.write(operation)
+
+
+async def refused(made: Catalog, reason: Reason, **fields: Any) -> HeadgateError:
+    before = made.store.database.image()
+    with pytest.raises(HeadgateError) as caught:
+        await register(made, **fields)
+    assert caught.value.reason is reason
+    assert made.store.database.image() == before
+    return caught.value
+
+
+async def set_state(made: Catalog, uid: str, **values: Any) -> None:
+    await made.write(lambda tx: agent_rows.update_agent(tx, uid, **values))
+
+
+async def test_a_new_agent_gets_a_row_and_a_session(made: Catalog) -> None:
+    registered = await register(made, labels={"k": "v"}, zone="z", volume_id="vol-1")
+    agent = registered.agent
+    assert agent.state == catalog.AGENT_STATE_UNREACHABLE
+    assert (agent.incarnation, agent.slots, agent.zone, agent.volume_id) == ("process-1", 4, "z", "vol-1")
+    assert registered.session.ttl == TTL
+    (row,) = await made.rows(schema.agents)
+    assert row.session_uid == registered.session.uid
+
+
+async def test_registering_again_changes_nothing(made: Catalog) -> None:
+    first = await register(made)
+    position = made.store.changes.position
+    assert await register(made) == first
+    assert made.store.changes.position == position
+
+
+async def test_a_declared_agent_and_a_registered_one_are_the_same_row(made: Catalog) -> None:
+    declared = await made.apply(catalog.CreateAgentRequest(name="a", address="127.0.0.1:7000", slots=1))
+    registered = await register(made, slots=8)
+    assert registered.agent.uid == declared.uid
+    assert registered.agent.slots == 8
+
+
+async def test_another_address_is_refused(made: Catalog) -> None:
+    await register(made)
+    error = await refused(made, errors.ADDRESS_MISMATCH, address="127.0.0.1:7001")
+    assert error.metadata["address"] == "127.0.0.1:7000"
+    await refused(made, errors.ALREADY_EXISTS, name="b")
+
+
+async def test_a_second_process_is_refused_while_the_first_answers(made: Catalog) -> None:
+    first = await register(made)
+    await set_state(made, first.agent.uid, state="ACTIVE")
+    error = await refused(made, errors.AGENT_NAME_TAKEN, incarnation="process-2")
+    assert error.metadata["incarnation"] == "process-1"
+    await set_state(made, first.agent.uid, state="UNREACHABLE")
+    second = await register(made, incarnation="process-2")
+    assert second.agent.incarnation == "process-2"
+    assert second.session.uid != first.session.uid
+    (left,) = await made.rows(schema.sessions)
+    assert left.uid == second.session.uid
+
+
+async def test_incompatible_versions_are_refused(made: Catalog) -> None:
+    for version in (0, 2, 999):
+        await refused(made, errors.PROTOCOL_VERSION_UNSUPPORTED, protocol_version=version)
+
+
+async def test_a_dropped_process_cannot_come_back_and_a_new_one_must_be_empty(made: Catalog) -> None:
+    await register(made)
+    await made.apply(catalog.DropAgentRequest(name="a"))
+    assert await made.rows(schema.sessions) == []
+    await refused(made, errors.AGENT_DROPPED)
+    await refused(made, errors.AGENT_DROPPED, name="other")
+    await refused(made, errors.AGENT_DROPPED, incarnation="process-2", fragments=3)
+    assert (await register(made, incarnation="process-2")).agent.incarnation == "process-2"
+
+
+async def test_an_agent_declared_gone_must_stop_everything_before_it_registers(made: Catalog) -> None:
+    await register(made)
+    await made.sink("s", "a")
+    await made.apply(catalog.DropAgentRequest(name="a", force=True))
+    await refused(made, errors.AGENT_DROPPED, fragments=1)
+    await refused(made, errors.AGENT_DROPPED, incarnation="process-2", fragments=1)
+    assert (await register(made, incarnation="process-2")).agent.incarnation == "process-2"
+
+
+async def test_an_agent_cannot_offer_fewer_slots_than_are_in_use(made: Catalog) -> None:
+    first = await register(made)
+    await set_state(made, first.agent.uid, state="ACTIVE")
+    await made.query("q", ["a", "a", "a"])
+    assert (await register(made, slots=1)).agent.slots == 3
+    assert (await register(made, slots=5)).agent.slots == 5
+
+
+async def test_a_process_that_leaves_is_unreachable_and_its_session_ends(made: Catalog) -> None:
+    registered = await register(made)
+    await set_state(made, registered.agent.uid, state="ACTIVE")
+    other = cluster.LeaveClusterRequest(name="a", incarnation="process-0")
+    await made.write(lambda tx: registration.leave_cluster(tx, other))
+    (row,) = await made.rows(schema.agents)
+    assert row.state == "ACTIVE"
+    leaving = cluster.LeaveClusterRequest(name="a", incarnation="process-1")
+    await made.write(lambda tx: registration.leave_cluster(tx, leaving))
+    (row,) = await made.rows(schema.agents)
+    assert (row.state, row.state_reason, row.session_uid) == ("UNREACHABLE", "it has left", None)
+    with pytest.raises(HeadgateError):
+        await made.read(lambda tx: sessions.get_session(tx, registered.session.uid))
+
+
+async def test_where_links_are_declared_an_unlinked_agent_must_be_declared_first(made: Catalog) -> None:
+    await made.agent("x")
+    await made.agent("y", peers=["x"])
+    await refused(made, errors.TOPOLOGY_DISCONNECTED, address="127.0.0.1:7777")
+    await made.apply(catalog.CreateAgentRequest(name="a", address="127.0.0.1:7777", peers=["x"]))
+    await register(made, address="127.0.0.1:7777")
