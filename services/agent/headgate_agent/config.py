@@ -1,0 +1,56 @@
+"""Every setting of the agent, with its default and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headgate_common.config import Seconds, section, setting
+from headgate_common.settings import ServerConfig
+
+DEFAULT_PORT = 7410
+DEFAULT_HTTP_PORT = 7411
+SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Intervals and deadlines, on the agent's monotonic clock. How often it renews, the coordinator tells."""
+
+    call_timeout: Seconds = setting(3.0, "How long a call to the coordinator may take.", minimum=0.01)
+    retry_min: Seconds = setting(0.1, "Longest wait after the first vain call; it doubles.", minimum=0.001)
+    retry_max: Seconds = setting(2.0, "Longest wait between vain calls.", minimum=0.001)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The agent's configuration."""
+
+    server: ServerConfig = section(
+        ServerConfig,
+        "How it listens.",
+        listen=f"127.0.0.1:{DEFAULT_PORT}",
+        http_listen=f"127.0.0.1:{DEFAULT_HTTP_PORT}",
+    )
+    coordinator: tuple[str, ...] = setting(("127.0.0.1:7400",), "Addresses of the coordinators.")
+    name: str = setting("agent", "The agent's name, unique in the cluster.")
+    data: Path = setting(Path("headgate-agent"), "Folder for what must survive a crash; each agent needs its own.")
+    slots: int = setting(8, "How many slots it offers.", minimum=0, maximum=100_000)
+    zone: str = setting("", "Failure domain; empty: none.")
+    group: str = setting("default", "Isolation group.")
+    labels: Mapping[str, str] = setting({}, "Free labels.")
+    roles: tuple[Literal["log", "fragments"], ...] = setting(("fragments",), "What it is for.")
+    engine: str = setting(
+        SIMULATED,
+        "What runs fragments. `simulated` is all there is so far: runs take time and move no data. Empty: no compute "
+        "fragments are placed here.",
+    )
+    timings: Timings = section(Timings, "Every interval and deadline.")
+
+    def __post_init__(self) -> None:
+        if not self.coordinator:
+            raise ValueError("coordinator needs at least one address")
+        if self.engine not in ("", SIMULATED):
+            raise ValueError(f"engine = {self.engine!r}: only `simulated`, or nothing, is supported so far")

@@ -1,0 +1,114 @@
+"""How a fragment is executed.
+
+Contract of `Runner`: `check` refuses, with PLAN_UNSUPPORTED, what it can never run. `start` begins a run and returns at
+once; the run tells how it goes through `report`, on the event loop and not before `start` has returned: RUNNING once or
+not at all, then exactly one end (TERMINATED, FAILED, or STOPPED after `drain`), unless it is stopped first. Contract of
+`Run`: `drain` lets it emit everything that it has and then end; `stop` ends it at once and returns when nothing of it
+runs any more, and nothing is reported after that. Both may be called more than once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A run to be executed. `uid` is the fragment's identity, whatever the epoch."""
+
+    uid: str
+    epoch: int
+    query: str
+    query_uid: str
+    plan: catalog.FragmentPlan
+    edges: Sequence[catalog.EdgePlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run goes: a state, and why where it FAILED."""
+
+    state: catalog.FragmentState.ValueType
+    error: cluster.FragmentError | None = None
+
+
+RUNNING = Report(catalog.FRAGMENT_STATE_RUNNING)
+TERMINATED = Report(catalog.FRAGMENT_STATE_TERMINATED)
+STOPPED = Report(catalog.FRAGMENT_STATE_STOPPED)
+
+
+def failed(reason: str, message: str, *, transient: bool) -> Report:
+    error = cluster.FragmentError(reason=reason, message=message, transient=transient)
+    return Report(catalog.FRAGMENT_STATE_FAILED, error)
+
+
+class Run(Protocol):
+    def drain(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Runner(Protocol):
+    def check(self, assignment: Assignment) -> None: ...
+
+    def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run: ...
+
+
+class SimulatedRunner:
+    """Stands in for the edges and the engine: its runs move no data, they only take the time that they would.
+
+    A run is RUNNING at once. A GENERATOR source with `rows` ends by itself after rows / rate seconds; every other run
+    goes on until it is stopped, and drains at once.
+    """
+
+    def check(self, assignment: Assignment) -> None:
+        """It can pretend to run anything."""
+
+    def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
+        log.info(
+            "simulated run: no data is read or written",
+            extra={"query": assignment.query, "fragment": assignment.plan.ordinal, "epoch": assignment.epoch},
+        )
+        return SimulatedRun(duration_of(assignment.plan), report)
+
+
+class SimulatedRun:
+    def __init__(self, duration: float | None, report: Callable[[Report], None]) -> None:
+        self._report = report
+        self._drained = asyncio.Event()
+        self._task = asyncio.create_task(self._run(duration))
+
+    def drain(self) -> None:
+        self._drained.set()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    async def _run(self, duration: float | None) -> None:
+        self._report(RUNNING)
+        try:
+            async with asyncio.timeout(duration):
+                await self._drained.wait()
+        except TimeoutError:
+            self._report(TERMINATED)
+        else:
+            self._report(STOPPED)
+
+
+def duration_of(plan: catalog.FragmentPlan) -> float | None:
+    """How many seconds a bounded generator takes; None for everything else."""
+    source = plan.source
+    if plan.WhichOneof("body") != "source" or source.type != catalog.SOURCE_TYPE_GENERATOR:
+        return None
+    rows, rate = source.options.get("rows", ""), source.options.get("rate", "10")
+    return float(rows) / float(rate) if rows else None

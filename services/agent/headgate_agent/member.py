@@ -1,0 +1,182 @@
+"""The agent's side of membership: registers with the leading coordinator, renews its session, leaves.
+
+Any coordinator may be asked: a standby names the leader. A coordinator that was restarted is found again by the next
+renewal; a session that has ended is opened anew by registering. An agent that was dropped stops everything it has; if
+it is still shut out then, this process can never come back, and `run` ends with AGENT_DROPPED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from google.protobuf.message import Message
+
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
+from headgate.cluster.v1 import membership_service_pb2
+from headgate_agent.fragments.registry import FragmentRegistry
+from headgate_common.backoff import Backoff
+from headgate_common.clock import Clock
+from headgate_common.dispatch import Transport, methods
+from headgate_common.errors import HeadgateError
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_VERSION = 1
+_METHODS = methods(membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"])
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the agent says of itself."""
+
+    name: str
+    address: str
+    incarnation: str
+    slots: int
+    zone: str = ""
+    group: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    roles: tuple[str, ...] = ()
+    volume_id: str = ""
+    has_engine: bool = False
+
+
+class Member:
+    def __init__(
+        self,
+        identity: Identity,
+        registry: FragmentRegistry,
+        *,
+        transport: Transport,
+        coordinators: Sequence[str],
+        clock: Clock,
+        source: random.Random,
+        timeout: float,
+        backoff: Backoff,
+    ) -> None:
+        """`coordinators` are addresses, tried in turn; `timeout` is for one call, in seconds."""
+        self._identity = identity
+        self._registry = registry
+        self._transport = transport
+        self._coordinators = tuple(coordinators)
+        self._clock = clock
+        self._source = source
+        self._timeout = timeout
+        self._backoff = backoff
+        self._turn = 0
+        self._leader = ""
+        self._session = ""
+        self._valid_until = 0.0
+        # Why it is not a member now; empty if it is.
+        self.trouble = "it has not registered yet"
+
+    @property
+    def session(self) -> str | None:
+        """The session while it is certainly alive, counted from before the last renewal was sent; else None."""
+        return self._session if self._session and self._clock.monotonic() < self._valid_until else None
+
+    async def run(self) -> None:
+        """Stays a member until it is cancelled. AGENT_DROPPED if it was dropped for good."""
+        while True:
+            ttl = await self._register()
+            await self._renew_until_lost(ttl)
+
+    async def leave(self) -> None:
+        """Says goodbye, as well as it can: silence says the same, later."""
+        request = cluster.LeaveClusterRequest(name=self._identity.name, incarnation=self._identity.incarnation)
+        try:
+            await self._call("LeaveCluster", request)
+        except HeadgateError as error:
+            log.info("left without a word", extra={"error": str(error)})
+
+    async def _register(self) -> float:
+        """Tries until it is registered; the session's TTL is the answer."""
+        attempt, told_to_stop = 0, False
+        while True:
+            started = self._clock.monotonic()
+            try:
+                answer = cast(cluster.RegisterAgentResponse, await self._call("RegisterAgent", self._request()))
+            except HeadgateError as error:
+                self.trouble = str(error)
+                if error.reason.name == "AGENT_DROPPED":
+                    if told_to_stop:
+                        raise
+                    log.warning("dropped: everything here is stopped", extra={"error": str(error)})
+                    await self._registry.forget_everything()
+                    told_to_stop = True
+                    continue
+                log.warning("not registered", extra={"error": str(error)})
+                await asyncio.sleep(self._backoff.delay(attempt, self._source))
+                attempt += 1
+                continue
+            ttl = answer.session_ttl.ToNanoseconds() / 1e9
+            self._session, self._valid_until = answer.session_id, started + ttl * 0.9
+            self.trouble = ""
+            await self._registry.saw_term(answer.term)
+            log.info(
+                "registered", extra={"agent": self._identity.name, "term": answer.term, "coordinator": self._leader}
+            )
+            return ttl
+
+    async def _renew_until_lost(self, ttl: float) -> None:
+        """Renews until the session has ended."""
+        attempt = 0
+        while True:
+            pause = ttl / 3 if attempt == 0 else min(ttl / 3, self._backoff.delay(attempt - 1, self._source))
+            await asyncio.sleep(pause)
+            started = self._clock.monotonic()
+            try:
+                request = cluster.RenewSessionRequest(session_id=self._session)
+                answer = cast(cluster.RenewSessionResponse, await self._call("RenewSession", request))
+            except HeadgateError as error:
+                if error.reason.name == "SESSION_EXPIRED":
+                    self.trouble, self._session = str(error), ""
+                    return
+                if self.session is None:
+                    self.trouble = f"its session could not be renewed: {error}"
+                attempt += 1
+                continue
+            attempt = 0
+            ttl = answer.session_ttl.ToNanoseconds() / 1e9
+            self._valid_until = started + ttl * 0.9
+            self.trouble = ""
+            await self._registry.saw_term(answer.term)
+
+    async def _call(self, method: str, request: Message) -> Message:
+        """Asks the leader where it is known, else the coordinators in turn."""
+        address = self._leader or self._coordinators[self._turn % len(self._coordinators)]
+        try:
+            answer = await self._transport.call(address, _METHODS[method], request, timeout=self._timeout)
+        except HeadgateError as error:
+            named = error.metadata.get("leader", "") if error.reason.name == "NOT_LEADER" else ""
+            if named and named != address:
+                self._leader = named
+            elif error.reason.name in ("NOT_LEADER", "UNREACHABLE", "DEADLINE_EXCEEDED", "SHUTTING_DOWN"):
+                self._leader = ""
+                self._turn += 1
+            raise
+        self._leader = address
+        return answer
+
+    def _request(self) -> cluster.RegisterAgentRequest:
+        identity = self._identity
+        return cluster.RegisterAgentRequest(
+            name=identity.name,
+            address=identity.address,
+            incarnation=identity.incarnation,
+            protocol_version=PROTOCOL_VERSION,
+            slots=identity.slots,
+            zone=identity.zone,
+            group=identity.group,
+            labels=identity.labels,
+            roles=[catalog.AgentRole.Value(f"AGENT_ROLE_{role.upper()}") for role in identity.roles],
+            volume_id=identity.volume_id,
+            has_engine=identity.has_engine,
+            fragments=self._registry.fragments,
+        )

@@ -1,0 +1,1 @@
+"""The commands of `headgate`, a file each."""

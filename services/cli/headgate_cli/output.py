@@ -1,0 +1,113 @@
+"""Results go to standard output, as a table for people or as JSON for programs; messages go to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Wide enough that a table that is piped is never cut.
+_PIPE_WIDTH = 4096
+
+
+class Output(StrEnum):
+    """How results are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def stdout() -> Console:
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False)
+
+
+def stderr() -> Console:
+    width = None if sys.stderr.isatty() else _PIPE_WIDTH
+    return Console(file=sys.stderr, width=width, highlight=False, soft_wrap=True, markup=False)
+
+
+def say(message: str) -> None:
+    """A message for the person in front of the screen."""
+    stderr().print(Text(message))
+
+
+_STATE_STYLES = {
+    "RUNNING": "green",
+    "ACTIVE": "green",
+    "TERMINATED": "green",
+    "PENDING": "yellow",
+    "DEPLOYING": "yellow",
+    "REGISTERED": "yellow",
+    "STARTED": "yellow",
+    "STOPPING": "yellow",
+    "STOPPED": "dim",
+    "FAILED": "bold red",
+    "UNREACHABLE": "bold red",
+    "CREATE": "green",
+    "UPDATE": "yellow",
+    "DROP": "red",
+}
+
+
+def styled(value: str) -> Text:
+    """A state in its colour; anything else as it is."""
+    return Text(value, style=_STATE_STYLES.get(value, ""))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    for column in columns:
+        table.add_column(column, no_wrap=not sys.stdout.isatty(), overflow="fold")
+    for row in rows:
+        table.add_row(*(styled(value) for value in row))
+    console = stdout()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    # The last column is filled up with spaces, which nobody needs in a file.
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    console.file.flush()
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON has it, with the names of the proto, every field present."""
+    result: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return result
+
+
+def print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_json_line(value: object) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def print_one(value: object, output: Output) -> None:
+    """One value as JSON, over several lines or on one."""
+    (print_json if output is Output.JSON else print_json_line)(value)
+
+
+def print_values(values: Sequence[object], output: Output) -> None:
+    """A list of values as one JSON array, or each on a line of its own."""
+    if output is Output.JSON:
+        print_json(list(values))
+    else:
+        for value in values:
+            print_json_line(value)

@@ -1,0 +1,70 @@
+"""Runs SQL text against the coordinator: statements one by one, BEGIN ... COMMIT as a bundle, WATCH as a stream."""
+
+from __future__ import annotations
+
+from grpc import StatusCode
+
+from headgate.catalog import v1 as catalog
+from headgate_cli import bundles
+from headgate_cli.commands.watch import follow
+from headgate_cli.connection import Connection
+from headgate_cli.output import Output, plain, print_one, say
+from headgate_cli.results import show_results
+from headgate_cli.statements import Bundle, Piece, group, split
+from headgate_common.errors import HeadgateError, Reason
+
+_CODES = {code.value[0]: code for code in StatusCode}
+
+
+class SqlSession:
+    """One connection and one way to write results. Errors carry places counted in the text that was given."""
+
+    def __init__(self, connection: Connection, output: Output) -> None:
+        self._connection = connection
+        self._output = output
+
+    async def run(self, text: str) -> None:
+        """Runs all statements of a text, in order. The first that fails ends it."""
+        for entry in group(split(text)):
+            if isinstance(entry, Bundle):
+                await self.run_bundle(list(entry.pieces))
+            else:
+                await self.run_statement(entry)
+
+    async def run_statement(self, piece: Piece) -> None:
+        if piece.keyword == "WATCH":
+            await follow(self._connection, catalog.WatchRequest(statement=piece.text), self._output)
+            return
+        request = catalog.ExecuteStatementRequest(statement=piece.text, request_id=self._connection.request_id())
+        try:
+            answer = await self._connection.call("StatementService.ExecuteStatement", request)
+        except HeadgateError as error:
+            raise placed(error, piece) from error
+        show_results(answer.results, self._output)
+        if answer.HasField("failure"):
+            raise placed(of_failure(answer.failure), piece)
+
+    async def run_bundle(self, pieces: list[Piece]) -> None:
+        answer = await bundles.apply(self._connection, bundles.of_pieces(pieces), validate_only=False)
+        if self._output is Output.TABLE:
+            show_results(answer.results, self._output)
+            say(f"applied at revision {answer.revision}")
+        else:
+            print_one(plain(answer), self._output)
+
+
+def of_failure(failure: catalog.StatementFailure) -> HeadgateError:
+    """The error that a call would have failed with, had the statement been alone."""
+    reason = Reason(failure.reason, _CODES[failure.code], "")
+    return HeadgateError(reason, failure.message, details=list(failure.problems))
+
+
+def placed(error: HeadgateError, piece: Piece) -> HeadgateError:
+    """The same error, with its places counted in the text that the statement stood in."""
+    details = [
+        bundles.moved(detail, piece) if isinstance(detail, catalog.StatementProblem) else detail
+        for detail in error.details
+    ]
+    return HeadgateError(
+        error.reason, error.message, metadata=error.metadata, details=details, retry_after=error.retry_after
+    )
