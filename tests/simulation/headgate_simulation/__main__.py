@@ -1,0 +1,128 @@
+"""`python -m headgate_simulation`: many seeds, one seed, or without an end.
+
+    --seeds 2000 [--from N] [--jobs 2]   that many seeds
+    --seed 7 [--keep o1,f2] [--trace]    one seed, or a part of its plan, with its trace's hash
+    (neither)                            until a seed fails
+
+The last line says `N passed, M failed`; the exit code is 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from headgate_simulation.generate import generate
+from headgate_simulation.pool import Outcome, run_seeds
+from headgate_simulation.report import minimal, tell
+from headgate_simulation.world import run
+
+# Seeds whose failure is told in full; the rest is only counted.
+TOLD = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="headgate_simulation", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, help="how many seeds to run; without it and --seed, until one fails")
+    parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to run them in")
+    parser.add_argument("--seed", type=int, help="replay one seed")
+    parser.add_argument("--keep", default="", help="with --seed: only these operations and faults of its plan")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
+    parser.add_argument("--no-shrink", action="store_true", help="do not look for a smaller plan")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return replay(options.seed, options.keep, trace=options.trace, shrinking=not options.no_shrink)
+    if options.seeds is not None:
+        return many(range(options.first, options.first + options.seeds), options.jobs, not options.no_shrink)
+    return endless(options.first, options.jobs, not options.no_shrink)
+
+
+def replay(seed: int, keep: str, *, trace: bool, shrinking: bool) -> int:
+    plan = generate(seed)
+    if keep:
+        plan = plan.keep(keep.split(","))
+    result = run(plan)
+    if trace:
+        for event in result.trace:
+            say(str(event))
+    if result.failure is not None:
+        small = minimal(result) if shrinking and not keep else None
+        for line in tell(result, small):
+            say(line)
+    say(
+        f"seed {seed} trace {result.digest} {len(result.trace)} events, {result.commits} commits, "
+        f"{result.calls} calls, {result.simulated:.1f} s simulated"
+    )
+    say(f"{int(result.failure is None)} passed, {int(result.failure is not None)} failed")
+    return int(result.failure is not None)
+
+
+def many(seeds: range, jobs: int, shrinking: bool) -> int:
+    failed: list[int] = []
+    began = time.monotonic()
+    done = 0
+    for outcome in progress(run_seeds(seeds, jobs), began, len(seeds)):
+        done += 1
+        if outcome.failure is not None:
+            failed.append(outcome.seed)
+            if len(failed) <= TOLD:
+                tell_seed(outcome.seed, shrinking)
+            else:
+                say(f"seed {outcome.seed} FAILED: {outcome.failure.message.splitlines()[0]}")
+    say(f"{done / max(time.monotonic() - began, 1e-9):.1f} seeds/s")
+    if failed:
+        say(f"failed: {' '.join(map(str, sorted(failed)))}")
+    say(f"{done - len(failed)} passed, {len(failed)} failed")
+    return int(bool(failed))
+
+
+def endless(first: int, jobs: int, shrinking: bool) -> int:
+    began = time.monotonic()
+    passed = 0
+    for outcome in progress(run_seeds(_count_from(first), jobs), began, None):
+        if outcome.failure is not None:
+            tell_seed(outcome.seed, shrinking)
+            say(f"{passed} passed, 1 failed")
+            return 1
+        passed += 1
+    return 0
+
+
+def _count_from(first: int) -> Iterator[int]:
+    while True:
+        yield first
+        first += 1
+
+
+def tell_seed(seed: int, shrinking: bool) -> None:
+    result = run(generate(seed))
+    if result.failure is None:
+        say(f"seed {seed} FAILED before, and passes when run alone: the simulation itself is not deterministic")
+        return
+    for line in tell(result, minimal(result) if shrinking else None):
+        say(line)
+
+
+def progress(outcomes: Iterator[Outcome], began: float, total: int | None) -> Iterator[Outcome]:
+    """Passes outcomes on, with a line every few seconds on a terminal, every half minute elsewhere."""
+    every = 2.0 if sys.stderr.isatty() else 30.0
+    last = began
+    for number, outcome in enumerate(outcomes, 1):
+        yield outcome
+        now = time.monotonic()
+        if now - last >= every:
+            last = now
+            of = "" if total is None else f" of {total}"
+            print(f"{number}{of} seeds, {number / (now - began):.1f} seeds/s", file=sys.stderr, flush=True)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

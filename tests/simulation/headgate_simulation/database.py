@@ -1,0 +1,273 @@
+"""The in-memory catalog of a run, with a quicker way from a SQLAlchemy statement to SQLite.
+
+Statements are compiled by SQLAlchemy, once each, and run by the sqlite3 module: the same SQL with the same parameters in
+the same order, less what SQLAlchemy does around every single execution (events, cursors of its own, result metadata),
+which would be most of the time of a run. A statement that needs more than that (defaults made in Python, expressions that
+are expanded in unusual ways) takes SQLAlchemy's own way on the same connection. `test_database.py` holds the two against
+each other.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
+
+from headgate_coordinator.catalog.inline import InlineDatabase
+
+_EXPANDING = re.compile(r"__\[POSTCOMPILE_(.*?)\]")
+# Marks a bind parameter whose value is part of the compiled statement itself.
+_OWN = -1
+
+
+class FastDatabase(InlineDatabase):
+    """`InlineDatabase` with a `FastConnection`."""
+
+    def __init__(self, image: bytes | None = None) -> None:
+        super().__init__(image)
+        self.slow = self.connection
+        self.connection = cast(Connection, FastConnection(self.slow, self.raw))
+
+    def close(self) -> None:
+        self.slow.close()
+
+
+class Rows:
+    """What SQLAlchemy's `Result` is for those who use it in the catalog: read once, then over."""
+
+    __slots__ = ("_rows", "rowcount")
+
+    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+        self._rows: Iterator[Any] = iter(rows)
+        self.rowcount = rowcount
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+    def all(self) -> list[Any]:
+        return list(self._rows)
+
+    fetchall = all
+
+    def first(self) -> Any:
+        return next(self._rows, None)
+
+    fetchone = first
+
+    def one_or_none(self) -> Any:
+        row = next(self._rows, None)
+        if row is not None and next(self._rows, None) is not None:
+            raise MultipleResultsFound("Multiple rows were found when one or none was required")
+        return row
+
+    def one(self) -> Any:
+        row = self.one_or_none()
+        if row is None:
+            raise NoResultFound("No row was found when one was required")
+        return row
+
+    def scalars(self) -> Rows:
+        return Rows([row[0] for row in self._rows], self.rowcount)
+
+    def scalar(self) -> Any:
+        row = self.first()
+        return None if row is None else row[0]
+
+    def scalar_one(self) -> Any:
+        return self.one()[0]
+
+    def scalar_one_or_none(self) -> Any:
+        row = self.one_or_none()
+        return None if row is None else row[0]
+
+
+class _Prepared:
+    """A compiled statement, ready to be run: its SQL, where each parameter comes from, and what its rows are."""
+
+    __slots__ = ("expanding", "many", "readers", "row", "sources", "sql", "variants")
+
+    def __init__(self, compiled: Any, dialect: Any) -> None:
+        self.sql: str = compiled.string
+        self.variants: dict[tuple[int, ...], str] = {}
+        original = compiled.cache_key.bindparams if compiled.cache_key is not None else ()
+        matches = compiled._cache_key_bind_match[0] if compiled._cache_key_bind_match else {}
+        place = {bound: index for index, known in enumerate(original) for bound in matches.get(known, (known,))}
+        names = {name: bound for bound, name in compiled.bind_names.items()}
+        processors = compiled._bind_processors
+        self.expanding = frozenset(names[name].key for name in _EXPANDING.findall(self.sql))
+        # Key, index among the extracted parameters, parameter itself, processor.
+        self.sources: list[tuple[str, int, Any, Callable[[Any], Any] | None]] = []
+        for name in compiled.positiontup or ():
+            bound = names[name]
+            processor = processors.get(name)
+            if isinstance(processor, tuple):
+                raise NotImplementedError
+            self.sources.append((bound.key, place.get(bound, _OWN), bound, processor))
+        columns = compiled._result_columns
+        self.row: Any = None
+        self.readers: list[tuple[int, Callable[[Any], Any]]] = []
+        if columns:
+            self.row = _row_type(tuple(column.keyname for column in columns))
+            for index, column in enumerate(columns):
+                reader = column.type.dialect_impl(dialect).result_processor(dialect, None)
+                if reader is not None:
+                    self.readers.append((index, reader))
+
+    def values(self, given: Any, extracted: Any) -> list[Any]:
+        found = []
+        for key, index, bound, processor in self.sources:
+            if given is not None and key in given:
+                value = given[key]
+            else:
+                holder = extracted[index] if index >= 0 else bound
+                if holder.required:
+                    raise KeyError(f"no value for {key}")
+                value = holder.effective_value
+            if processor is not None:
+                value = [processor(one) for one in value] if key in self.expanding else processor(value)
+            found.append(value)
+        return found
+
+    def expanded(self, values: list[Any]) -> tuple[str, list[Any]]:
+        """The SQL for lists of these lengths, and their items in a row."""
+        flat: list[Any] = []
+        lengths = []
+        for (key, _, _, _), value in zip(self.sources, values, strict=True):
+            if key in self.expanding:
+                items = list(value)
+                flat += items
+                lengths.append(len(items))
+            else:
+                flat.append(value)
+        key_of = tuple(lengths)
+        sql = self.variants.get(key_of)
+        if sql is None:
+            counts = iter(lengths)
+            sql = self.variants[key_of] = _EXPANDING.sub(lambda _: ", ".join("?" * next(counts)), self.sql)
+        return sql, flat
+
+
+class FastConnection:
+    """`Connection` for catalog operations. See the module."""
+
+    def __init__(self, slow: Connection, raw: sqlite3.Connection) -> None:
+        self._slow = slow
+        self._raw = raw
+        self.dialect = slow.dialect
+
+    def begin(self) -> _Transaction:
+        return _Transaction(self._raw)
+
+    def exec_driver_sql(self, sql: str) -> Any:
+        return self._raw.execute(sql)
+
+    def close(self) -> None:
+        self._slow.close()
+
+    def execute(self, statement: Any, parameters: Any = None) -> Any:
+        many = isinstance(parameters, list)
+        first = parameters[0] if many else parameters
+        compiled, extracted, collected, _ = statement._compile_w_cache(
+            self.dialect,
+            compiled_cache=_COMPILED,
+            column_keys=sorted(first) if first else [],
+            for_executemany=many and len(parameters) > 1,
+        )
+        prepared = _PREPARED.get(compiled)
+        if prepared is None:
+            prepared = _PREPARED[compiled] = _prepare(compiled, self.dialect)
+        if prepared is False or collected:
+            return self._slow.execute(statement, parameters)
+        try:
+            if many:
+                values = [prepared.values(one, extracted) for one in parameters]
+                return Rows((), self._raw.executemany(prepared.sql, values).rowcount)
+            bound = prepared.values(parameters, extracted)
+            sql = prepared.sql
+            if prepared.expanding:
+                if not all(bound[i] for i, source in enumerate(prepared.sources) if source[0] in prepared.expanding):
+                    return self._slow.execute(statement, parameters)
+                sql, bound = prepared.expanded(bound)
+            cursor = self._raw.execute(sql, bound)
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(
+                prepared.sql, None, error, sqlite3.Error, hide_parameters=True, dialect=self.dialect
+            ) from error
+        if prepared.row is None:
+            return Rows((), cursor.rowcount)
+        return Rows(_rows(prepared, cursor.fetchall()), -1)
+
+
+class _Transaction:
+    """A transaction that its store has begun, or is about to, with a statement of its own."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+
+    def commit(self) -> None:
+        self._raw.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._raw.in_transaction:
+            self._raw.execute("ROLLBACK")
+
+    def __enter__(self) -> _Transaction:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.rollback()
+
+
+_COMPILED: dict[Any, Any] = {}
+_PREPARED: dict[Any, Any] = {}
+_ROW_TYPES: dict[tuple[str, ...], Any] = {}
+
+
+def _prepare(compiled: Any, dialect: Any) -> Any:
+    """False where SQLAlchemy must do it."""
+    if compiled.isinsert and compiled.insert_prefetch:
+        return False
+    if compiled.isupdate and compiled.update_prefetch:
+        return False
+    if compiled.literal_execute_params or compiled.effective_returning:
+        return False
+    try:
+        return _Prepared(compiled, dialect)
+    except NotImplementedError:
+        return False
+
+
+def _row_type(keys: tuple[str, ...]) -> Any:
+    made = _ROW_TYPES.get(keys)
+    if made is None:
+        base = namedtuple("Row", keys, rename=True)  # type: ignore[misc] # noqa: PYI024
+
+        class Row(base):  # type: ignore[misc, valid-type]
+            __slots__ = ()
+
+            @property
+            def _mapping(self) -> dict[str, Any]:
+                return dict(zip(keys, self, strict=True))
+
+        made = _ROW_TYPES[keys] = Row
+    return made
+
+
+def _rows(prepared: _Prepared, fetched: list[Any]) -> list[Any]:
+    make = prepared.row._make
+    if not prepared.readers:
+        return [make(row) for row in fetched]
+    made = []
+    for row in fetched:
+        values = list(row)
+        for index, reader in prepared.readers:
+            values[index] = reader(values[index])
+        made.append(make(values))
+    return made

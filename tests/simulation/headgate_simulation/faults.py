@@ -1,0 +1,163 @@
+"""Faults: what goes wrong, and how it is made good again.
+
+Faults overlap. So those that concern links or the catalog are not undone one by one: whenever one begins or ends, all
+links and stores are set again from the weather and the faults that are active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate_simulation.plan import Fault, Weather
+from headgate_simulation.store import StoreFaults
+from headgate_simulation.transport import Link
+
+if TYPE_CHECKING:
+    from headgate_simulation.world import World
+
+
+class Faults:
+    """The active faults of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._active: dict[str, Fault] = {}
+
+    def begin(self, fault: Fault) -> None:
+        self._world.trace.note(fault.target, "fault", fault.id, detail=fault.kind)
+        if fault.kind in _EVENTS:
+            _EVENTS[fault.kind](self._world, fault)
+        else:
+            self._active[fault.id] = fault
+            self.apply()
+            if fault.kind == "runs-break" and fault.target in self._world.runners:
+                self._world.runners[fault.target].break_all(bool(fault.get("transient")))
+
+    def end(self, fault: Fault) -> None:
+        if fault.kind in _AFTER:
+            _AFTER[fault.kind](self._world, fault)
+        if self._active.pop(fault.id, None) is not None:
+            self._world.trace.note(fault.target, "healed", fault.id, detail=fault.kind)
+            self.apply()
+
+    def heal(self) -> None:
+        """Nothing is wrong any more, from now on."""
+        self._active.clear()
+        self._world.calm()
+        self.apply()
+
+    def apply(self) -> None:
+        for (sender, receiver), link in self._world.network.links().items():
+            self.set_link(sender, receiver, link)
+        for name, store in self._world.store_faults.items():
+            self._set_store(name, store)
+        for name, runner in self._world.run_faults.items():
+            breaking = [f for f in self._active.values() if f.kind == "runs-break" and f.target == name]
+            runner.breaks = bool(breaking)
+            runner.transient = all(bool(f.get("transient")) for f in breaking)
+            runner.journal_fails = any(f.kind == "journal-fails" and f.target == name for f in self._active.values())
+
+    def set_link(self, sender: str, receiver: str, link: Link) -> None:
+        weather = self._world.weather
+        set_weather(link, weather, between_services=not (sender + receiver).count("client"))
+        link.blocked = 0
+        link.slow = 1.0
+        for fault in self._active.values():
+            target, other = fault.target, str(fault.get("other", ""))
+            touches = target in (sender, receiver)
+            if fault.kind == "partition" and {sender, receiver} == {target, other}:
+                link.blocked += 1
+            elif (fault.kind == "one-way" and (sender, receiver) == (target, other)) or (
+                fault.kind == "isolate" and touches
+            ):
+                link.blocked += 1
+            elif fault.kind == "slow" and touches:
+                link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
+            elif fault.kind == "lossy" and touches:
+                link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
+            elif fault.kind == "duplicating" and touches and link.duplication >= 0 and "client" not in sender:
+                link.duplication = max(link.duplication, _number(fault.get("share", 0.0)))
+
+    def _set_store(self, name: str, store: StoreFaults) -> None:
+        store.unreachable = 0
+        store.fails_before = store.fails_after = store.delay = 0.0
+        for fault in self._active.values():
+            if fault.target != name:
+                continue
+            if fault.kind == "isolate-from-catalog":
+                store.unreachable += 1
+            elif fault.kind == "commit-fails" and fault.get("after"):
+                store.fails_after = max(store.fails_after, _number(fault.get("share", 0.0)))
+            elif fault.kind == "commit-fails":
+                store.fails_before = max(store.fails_before, _number(fault.get("share", 0.0)))
+            elif fault.kind == "commit-pauses":
+                store.delay = max(store.delay, _number(fault.get("delay", 0.0)))
+
+
+def set_weather(link: Link, weather: Weather, *, between_services: bool) -> None:
+    """Requests of clients are never duplicated by the network: gRPC does not, and an unnamed request would be two."""
+    link.delay, link.spread = weather.delay, weather.spread
+    link.tail, link.tail_share = weather.tail, weather.tail_share
+    link.loss = weather.loss
+    link.duplication = weather.duplication if between_services else 0.0
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _crash(world: World, fault: Fault) -> None:
+    world.processes[fault.target].crash()
+
+
+def _restart(world: World, fault: Fault) -> None:
+    if fault.target in world.wanted:
+        world.processes[fault.target].start()
+
+
+def _pause(world: World, fault: Fault) -> None:
+    world.processes[fault.target].pause()
+
+
+def _resume(world: World, fault: Fault) -> None:
+    world.processes[fault.target].resume()
+
+
+def _move_clock(world: World, fault: Fault) -> None:
+    world.processes[fault.target].move_wall_clock(_number(fault.get("by", 0.0)))
+
+
+def _crash_at_commit(world: World, fault: Fault) -> None:
+    world.store_faults[fault.target].dies = "after" if fault.get("after") else "before"
+
+
+def _no_crash_at_commit(world: World, fault: Fault) -> None:
+    world.store_faults[fault.target].dies = ""
+    _restart(world, fault)
+
+
+def _no_crash_at_journal(world: World, fault: Fault) -> None:
+    world.run_faults[fault.target].dies = ""
+    _restart(world, fault)
+
+
+def _crash_at_journal(world: World, fault: Fault) -> None:
+    world.run_faults[fault.target].dies = "after" if fault.get("after") else "before"
+
+
+# Faults that happen at a moment, and what happens when their time is over.
+_EVENTS: dict[str, Callable[[World, Fault], None]] = {
+    "crash": _crash,
+    "pause": _pause,
+    "wall-clock": _move_clock,
+    "crash-at-commit": _crash_at_commit,
+    "crash-at-journal": _crash_at_journal,
+}
+_AFTER: dict[str, Callable[[World, Fault], None]] = {
+    "crash": _restart,
+    "pause": _resume,
+    "crash-at-commit": _no_crash_at_commit,
+    "crash-at-journal": _no_crash_at_journal,
+}

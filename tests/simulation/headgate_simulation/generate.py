@@ -1,0 +1,276 @@
+"""Plans from seeds: topologies, workloads and faults. The same seed gives the same plan, for good reason: it is how a
+failure is told to somebody else.
+
+Names come from small pools, capacity is short, and faults overlap, because that is where the bugs are.
+"""
+
+from __future__ import annotations
+
+import random
+
+from headgate_simulation.plan import AgentSpec, Fault, Operation, Plan, Weather
+from headgate_simulation.streams import stream
+
+# Before this, the cluster forms and the first sources and sinks are made, without faults.
+SETTLED = 4.0
+# Over which time operations and faults are spread.
+SPAN = 36.0
+LOGICAL_SOURCES = ("readings", "orders", "clicks")
+STATEMENTS = (
+    "SELECT id, amount FROM {source} WHERE amount > 10 INTO {sink}",
+    "SELECT id, amount FROM {source} INTO {sink}",
+    "SELECT id, amount * 2 AS amount FROM {source} WHERE id > 0 INTO {sink}",
+)
+
+
+def generate(seed: int) -> Plan:
+    source = stream(seed, "plan")
+    agents = _agents(source)
+    coordinators = 2 if source.random() < 0.5 else 1
+    clients = source.randint(2, 3)
+    operations = _Operations(source, agents, clients)
+    operations.setup()
+    operations.workload()
+    return Plan(
+        seed=seed,
+        agents=agents,
+        coordinators=coordinators,
+        clients=clients,
+        watchers=source.randint(1, 2),
+        weather=_weather(source),
+        operations=tuple(operations.made),
+        faults=tuple(_faults(source, agents, coordinators)),
+        heals=SETTLED + SPAN + 2.0,
+    )
+
+
+def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
+    count = source.randint(3, 8)
+    zones = source.choice((("",), ("east", "west"), ("a", "b", "c")))
+    agents = []
+    for number in range(1, count + 1):
+        late = number > 3 and source.random() < 0.2
+        agents.append(
+            AgentSpec(
+                name=f"a{number}",
+                slots=source.choice((1, 2, 3, 4, 4, 6, 8)),
+                zone=source.choice(zones),
+                engine=number <= 2 or source.random() < 0.7,
+                starts=None if late else round(source.uniform(0.0, 1.5), 3),
+            )
+        )
+    return tuple(agents)
+
+
+def _weather(source: random.Random) -> Weather:
+    rough = source.random() < 0.5
+    return Weather(
+        delay=source.choice((0.0005, 0.002, 0.01)),
+        spread=source.choice((0.001, 0.01, 0.05)),
+        tail=source.choice((0.5, 2.0, 6.0)),
+        tail_share=source.choice((0.0, 0.005, 0.02)) if rough else 0.0,
+        loss=source.choice((0.0, 0.01, 0.05)) if rough else 0.0,
+        duplication=source.choice((0.0, 0.02, 0.1)) if rough else 0.0,
+        store_delay=source.choice((0.0005, 0.005, 0.05)),
+        start_delay=source.choice((0.05, 0.5, 2.0)),
+        stop_delay=source.choice((0.05, 0.3, 1.5)),
+        ends=source.choice((0.0, 0.0, 0.15)),
+        breaks=source.choice((0.0, 0.1, 0.3)),
+        fails=source.choice((0.0, 0.0, 0.05)),
+        refused=source.choice((0.0, 0.0, 0.05)),
+    )
+
+
+class _Operations:
+    def __init__(self, source: random.Random, agents: tuple[AgentSpec, ...], clients: int) -> None:
+        self.made: list[Operation] = []
+        self._source = source
+        self._agents = agents
+        self._clients = clients
+        self._present = [agent.name for agent in agents if agent.starts is not None]
+        self._late = [agent.name for agent in agents if agent.starts is None]
+        self._sinks: list[str] = []
+        self._physical: list[str] = []
+        self._logical = list(LOGICAL_SOURCES[: source.randint(1, 3)])
+        self._queries = [f"q{number}" for number in range(1, source.randint(4, 10) + 1)]
+
+    def add(self, at: float, kind: str, *, client: int | None = None, **arguments: object) -> None:
+        source = self._source
+        with_request_id = kind == "setup" or source.random() < 0.85
+        self.made.append(
+            Operation(
+                id=f"o{len(self.made) + 1}",
+                at=round(at, 3),
+                client=source.randrange(self._clients) + 1 if client is None else client,
+                kind=kind,
+                arguments=tuple(arguments.items()),
+                attempts=source.choice((1, 4, 6)) if with_request_id else 1,
+                timeout=source.choice((0.5, 2.0, 5.0)),
+                with_request_id=with_request_id,
+            )
+        )
+
+    def setup(self) -> None:
+        """Sources on some agents, sinks on others, in one bundle or one by one."""
+        source = self._source
+        items: list[tuple[str, dict[str, object]]] = []
+        for logical in self._logical:
+            items.append(("create_logical_source", {"name": logical}))
+            for agent in source.sample(self._present, min(len(self._present), source.choice((1, 1, 2)))):
+                items.append(("create_physical_source", self._physical_source(logical, agent)))
+        for number in range(1, source.randint(2, 4) + 1):
+            items.append(("create_sink", self._sink(f"k{number}")))
+        self.add(2.0, "setup", client=1, items=tuple((kind, tuple(a.items())) for kind, a in items))
+
+    def _physical_source(self, logical: str, agent: str) -> dict[str, object]:
+        name = f"{logical}_on_{agent}"
+        if name not in self._physical:
+            self._physical.append(name)
+        return {"name": name, "logical_source": logical, "agent": agent}
+
+    def _sink(self, name: str) -> dict[str, object]:
+        if name not in self._sinks:
+            self._sinks.append(name)
+        return {"name": name, "agent": self._source.choice(self._present)}
+
+    def _query(self) -> dict[str, object]:
+        source = self._source
+        text = source.choice(STATEMENTS).format(source=source.choice(self._logical), sink=source.choice(self._sinks))
+        return {
+            "name": source.choice(self._queries),
+            "statement": text,
+            "deadline": source.choice((None, None, 5.0, 20.0)),
+        }
+
+    def workload(self) -> None:
+        source = self._source
+        ends = SETTLED + SPAN
+        for _ in range(source.randint(7, 16)):
+            at = source.uniform(SETTLED - 1.0, ends)
+            query = self._query()
+            self.add(at, "create_query", **query)
+            if source.random() < 0.45:
+                self.add(
+                    source.uniform(at, min(at + 15.0, ends)),
+                    "drop_query",
+                    name=query["name"],
+                    mode=source.choice(("", "HARD", "SOFT")),
+                    drain=source.choice((None, 2.0, 8.0)),
+                    allow_missing=source.random() < 0.3,
+                )
+            elif source.random() < 0.35:
+                self.add(
+                    source.uniform(at, min(at + 15.0, ends)),
+                    "stop_query",
+                    name=query["name"],
+                    mode=source.choice(("", "HARD", "SOFT")),
+                    drain=source.choice((None, 2.0, 8.0)),
+                )
+        for _ in range(source.randint(0, 6)):
+            kind = source.choice(("get_query", "get_query", "list_queries", "snapshot"))
+            self.add(source.uniform(SETTLED, ends), kind, name=source.choice(self._queries))
+        for _ in range(source.randint(0, 5)):
+            self._catalog_operation(source.uniform(SETTLED, ends))
+        for _ in range(source.randint(0, 4)):
+            self._cluster_operation(source.uniform(SETTLED, ends))
+        self.made.sort(key=lambda operation: operation.at)
+
+    def _catalog_operation(self, at: float) -> None:
+        source = self._source
+        logical = source.choice(self._logical)
+        match source.randrange(6):
+            case 0:
+                self.add(at, "create_sink", **self._sink(f"k{source.randint(1, 6)}"))
+            case 1:
+                self.add(at, "drop_sink", name=source.choice(self._sinks))
+            case 2:
+                self.add(at, "create_physical_source", **self._physical_source(logical, source.choice(self._present)))
+            case 3:
+                self.add(at, "drop_physical_source", name=source.choice(self._physical or [logical]))
+            case 4:
+                self.add(at, "drop_logical_source", name=logical)
+            case _:
+                sink = f"b{source.randint(1, 3)}"
+                query = self._query()
+                query["statement"] = str(query["statement"]).rsplit(" ", 1)[0] + f" {sink}"
+                items = [
+                    ("create_sink", tuple(self._sink(sink).items())),
+                    ("create_query", tuple(query.items())),
+                ]
+                if source.random() < 0.3:
+                    items.append(("drop_query", (("name", source.choice(self._queries)), ("allow_missing", True))))
+                self.add(at, "bundle", items=tuple(items))
+
+    def _cluster_operation(self, at: float) -> None:
+        source = self._source
+        if self._late and source.random() < 0.5:
+            late = source.choice(self._late)
+            if source.random() < 0.5:
+                self.add(at, "create_agent", name=late)
+            self.add(at + source.uniform(-1.0, 3.0), "join", name=late)
+            return
+        name = source.choice([agent.name for agent in self._agents])
+        match source.randrange(5):
+            case 0:
+                self.add(at, "leave", name=name)
+                if source.random() < 0.7:
+                    self.add(at + source.uniform(0.5, 10.0), "join", name=name)
+            case 1:
+                self.add(at, "drop_agent", name=name, force=False)
+            case 2:
+                self.add(at, "drop_agent", name=name, force=True)
+                if source.random() < 0.5:
+                    self.add(at + source.uniform(0.5, 10.0), "join", name=name)
+            case 3:
+                self.add(at, "create_agent", name=name)
+            case _:
+                other = source.choice([agent.name for agent in self._agents])
+                self.add(at, source.choice(("create_link", "drop_link")), from_agent=name, to_agent=other)
+
+
+def _faults(source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int) -> list[Fault]:
+    names = [agent.name for agent in agents]
+    leaders = [f"c{number}" for number in range(1, coordinators + 1)]
+    faults = []
+    for number in range(1, source.randint(10, 36) + 1):
+        kind, target, arguments = _fault(source, names, leaders)
+        faults.append(
+            Fault(
+                id=f"f{number}",
+                at=round(source.uniform(SETTLED - 0.5, SETTLED + SPAN), 3),
+                lasts=round(source.choice((0.05, 0.3, 1.0, 3.0, 8.0, 15.0)) * source.uniform(0.5, 1.5), 3),
+                kind=kind,
+                target=target,
+                arguments=tuple(arguments.items()),
+            )
+        )
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _fault(source: random.Random, agents: list[str], coordinators: list[str]) -> tuple[str, str, dict[str, object]]:
+    agent, coordinator = source.choice(agents), source.choice(coordinators)
+    everyone = [*agents, *coordinators]
+    kinds: list[tuple[float, str, str, dict[str, object]]] = [
+        (3.0, "crash", agent, {}),
+        (2.0, "crash", coordinator, {}),
+        (1.5, "pause", agent, {}),
+        (1.5, "pause", coordinator, {}),
+        (2.0, "partition", agent, {"other": coordinator}),
+        (2.0, "one-way", agent, {"other": coordinator}),
+        (2.0, "one-way", coordinator, {"other": agent}),
+        (1.0, "isolate", source.choice(everyone), {}),
+        (1.0, "isolate-from-catalog", coordinator, {}),
+        (1.5, "slow", source.choice(everyone), {"factor": source.choice((20.0, 200.0, 1000.0))}),
+        (1.5, "lossy", source.choice(everyone), {"loss": source.choice((0.1, 0.3, 0.6))}),
+        (1.0, "duplicating", source.choice(everyone), {"share": source.choice((0.3, 0.8))}),
+        (1.5, "commit-fails", coordinator, {"share": source.choice((0.1, 0.5, 1.0)), "after": False}),
+        (2.0, "commit-fails", coordinator, {"share": source.choice((0.1, 0.5, 1.0)), "after": True}),
+        (1.0, "commit-pauses", coordinator, {"delay": source.choice((0.5, 2.0, 5.0))}),
+        (1.5, "crash-at-commit", coordinator, {"after": source.random() < 0.6}),
+        (1.0, "wall-clock", source.choice(everyone), {"by": source.choice((-86400.0, -30.0, 30.0, 86400.0))}),
+        (1.5, "runs-break", agent, {"transient": source.random() < 0.7}),
+        (0.7, "journal-fails", agent, {}),
+        (1.0, "crash-at-journal", agent, {"after": source.random() < 0.5}),
+    ]
+    (_, kind, target, arguments) = source.choices(kinds, weights=[entry[0] for entry in kinds])[0]
+    return kind, target, arguments

@@ -1,0 +1,442 @@
+"""What must hold after every commit, in every run.
+
+`Checker` keeps a mirror of the catalog made from nothing but the change records, and checks what a commit touched
+against the mirror (exact, because a commit can break only what it touched) and against the truth: what the agents'
+processes really run. Every `FULL_EVERY` commits, and at quiet, everything is checked again from the tables themselves.
+
+To add an invariant: write a method that takes what changed and calls `fail` with a name of its own, and call it from
+`committed`; if it can be broken without a commit, add it to `everything` as well. Then plant a bug that breaks it
+(`planted.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from google.protobuf.message import Message
+
+from headgate.catalog import v1 as catalog
+from headgate_coordinator.catalog.inline import InlineDatabase
+from headgate_coordinator.catalog.tx import Change
+from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
+from headgate_simulation.loop import SimulationError
+from headgate_simulation.store import Commit
+from headgate_simulation.truth import Truth
+
+FULL_EVERY = 50
+
+QUERY_STATES = {value: name.removeprefix("QUERY_STATE_") for name, value in catalog.QueryState.items()}
+FRAGMENT_STATES = {value: name.removeprefix("FRAGMENT_STATE_") for name, value in catalog.FragmentState.items()}
+DESIRED = {value: name.removeprefix("DESIRED_STATE_") for name, value in catalog.DesiredState.items()}
+_ORDER = {"RUNNING": 0, "STOPPED": 1, "DROPPED": 2}
+UNREACHABLE = catalog.AGENT_STATE_UNREACHABLE
+TABLES = {
+    "AGENT": "agents",
+    "NETWORK_LINK": "network_links",
+    "LOGICAL_SOURCE": "logical_sources",
+    "PHYSICAL_SOURCE": "physical_sources",
+    "SINK": "sinks",
+    "QUERY": "queries",
+    "FRAGMENT": "fragments",
+}
+
+
+class Violation(SimulationError):
+    """An invariant is broken. `about` are the names and uids whose story is worth telling."""
+
+    def __init__(self, invariant: str, message: str, about: Iterable[str] = ()) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+        self.about = tuple(about)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an agent had obeyed when a command reached it."""
+
+    agent: str
+    term: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Mirror:
+    """The catalog as its change records tell it: messages by kind and uid."""
+
+    by_kind: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in TABLES})
+    fragments_of: dict[str, dict[str, None]] = field(default_factory=dict)
+    fragments_on: dict[str, dict[str, None]] = field(default_factory=dict)
+    agents_by_name: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, change: Change) -> None:
+        table = self.by_kind[change.kind]
+        if change.kind == "FRAGMENT":
+            self._index_fragment(table.get(change.uid), change.after)
+        elif change.kind == "AGENT":
+            old = table.get(change.uid)
+            if old is not None and self.agents_by_name.get(old.name) is old:
+                del self.agents_by_name[old.name]
+            if isinstance(change.after, catalog.Agent):
+                self.agents_by_name[change.after.name] = change.after
+        if change.after is None:
+            table.pop(change.uid, None)
+        else:
+            table[change.uid] = change.after
+
+    def _index_fragment(self, old: Any, new: Any) -> None:
+        if old is not None:
+            self.fragments_of.get(old.query_uid, {}).pop(old.uid, None)
+            self.fragments_on.get(old.agent, {}).pop(old.uid, None)
+        if new is not None:
+            self.fragments_of.setdefault(new.query_uid, {})[new.uid] = None
+            self.fragments_on.setdefault(new.agent, {})[new.uid] = None
+
+    def fragments(self, query_uid: str) -> list[Any]:
+        table = self.by_kind["FRAGMENT"]
+        return [table[uid] for uid in self.fragments_of.get(query_uid, ())]
+
+
+class Checker:
+    def __init__(self, database: InlineDatabase, truth: Truth) -> None:
+        self.mirror = Mirror()
+        self.revision = 0
+        self.commits = 0
+        self._database = database
+        self._truth = truth
+        self._story_read = 0
+        # The highest term that an agent has obeyed, and the highest epoch of a fragment that it was told of.
+        self._terms: dict[str, int] = {}
+        self._epochs: dict[tuple[str, str], int] = {}
+
+    # After every commit
+
+    def committed(self, commit: Commit) -> None:
+        self.commits += 1
+        self._one_leader(commit)
+        if commit.revision is not None:
+            self._revision(commit.revision.number)
+            changes = commit.revision.changes
+            for change in changes:
+                self._change_is_true(change)
+            before = {change.uid: self.mirror.by_kind[change.kind].get(change.uid) for change in changes}
+            for change in changes:
+                self._transition(change, before[change.uid])
+                self.mirror.apply(change)
+            self._after(changes, before)
+        if self.commits % FULL_EVERY == 0:
+            self.everything()
+
+    def _one_leader(self, commit: Commit) -> None:
+        """Two leaders never both act: what a controller writes, it writes in the term that leads at that moment."""
+        if commit.term is None:
+            return
+        row = self._database.raw.execute(
+            "SELECT epoch, session_uid FROM grants WHERE kind = 'coordinator' AND key = 'leader'"
+        ).fetchone()
+        if row is None or row[0] != commit.term or row[1] is None:
+            fail("one leader acts", f"{commit.coordinator} wrote in term {commit.term}, but {row} leads")
+
+    def _revision(self, number: int) -> None:
+        if number != self.revision + 1:
+            fail("revisions are dense", f"revision {number} follows {self.revision}")
+        self.revision = number
+
+    def _change_is_true(self, change: Change) -> None:
+        """The history tells what was there before, and nothing twice."""
+        known = self.mirror.by_kind[change.kind].get(change.uid)
+        if not _same(known, change.before):
+            fail(
+                "history is true",
+                f"{change.kind} {change.name} was\n{known}\nbut its change says\n{change.before}",
+                (change.name, change.uid),
+            )
+        if change.before is None and change.after is None:
+            fail("history is true", f"{change.kind} {change.name}: a change from nothing to nothing", (change.name,))
+
+    def _transition(self, change: Change, before: Any) -> None:
+        after: Any = change.after
+        if change.kind == "QUERY":
+            self._query_transition(change, before, after)
+        elif change.kind == "FRAGMENT":
+            self._fragment_transition(change, before, after)
+
+    def _query_transition(self, change: Change, before: Any, after: Any) -> None:
+        about = (change.name, change.uid)
+        if before is None:
+            if after.state != catalog.QUERY_STATE_PENDING:
+                fail("legal transitions", f"query {change.name} begins {QUERY_STATES[after.state]}", about)
+            return
+        was = QUERY_STATES[before.state]
+        if after is None:
+            if not any(_leads(_QUERY_STEPS, was, end) for end in QUERY_ENDED):
+                fail("legal transitions", f"query {change.name} was deleted while {was}", about)
+            self._name_lock(before)
+            return
+        now = QUERY_STATES[after.state]
+        if not _leads(_QUERY_STEPS, was, now):
+            fail("legal transitions", f"query {change.name} went from {was} to {now}", about)
+        if _ORDER[DESIRED[after.desired_state]] < _ORDER[DESIRED[before.desired_state]]:
+            fail(
+                "what was asked for stays asked for",
+                f"query {change.name}: {DESIRED[before.desired_state]} became {DESIRED[after.desired_state]}",
+                about,
+            )
+        if was != now and now == "STOPPED" and after.desired_state == catalog.DESIRED_STATE_RUNNING:
+            fail("legal transitions", f"query {change.name} is STOPPED, though nobody asked for it", about)
+        if now == "FAILED" and not after.failure.reason:
+            fail("a failure has a reason", f"query {change.name} is FAILED and does not say why", about)
+        if before.stop_mode == catalog.STOP_MODE_HARD and after.stop_mode == catalog.STOP_MODE_SOFT:
+            fail("a hard stop stays hard", f"query {change.name} went back to a soft stop", about)
+
+    def _fragment_transition(self, change: Change, before: Any, after: Any) -> None:
+        about = (change.name, change.uid)
+        if before is None:
+            if after.state != catalog.FRAGMENT_STATE_PENDING:
+                fail("legal transitions", f"fragment {change.name} begins {FRAGMENT_STATES[after.state]}", about)
+            return
+        if after is None:
+            if before.slots_held:
+                self._run_is_gone(before, before, about)
+            return
+        was, now = FRAGMENT_STATES[before.state], FRAGMENT_STATES[after.state]
+        new_epoch = after.epoch != before.epoch
+        if after.epoch < before.epoch:
+            fail("epochs grow", f"fragment {change.name} went from epoch {before.epoch} to {after.epoch}", about)
+        if not _leads(_FRAGMENT_STEPS, was, now) or (not new_epoch and not _leads(_WITHIN_EPOCH, was, now)):
+            fail("legal transitions", f"fragment {change.name} went from {was} to {now}", about)
+        if was != now and now == "PENDING" and not new_epoch:
+            fail("epochs grow", f"fragment {change.name} begins again in epoch {after.epoch}", about)
+        if before.slots_held and not (after.slots_held and after.agent == before.agent):
+            self._run_is_gone(before, after, about)
+
+    def _run_is_gone(self, before: Any, after: Any, about: tuple[str, ...]) -> None:
+        """Slots are returned when nothing runs any more; an agent that is lost or declared gone cannot be asked."""
+        agent = self.mirror.agents_by_name.get(before.agent)
+        lost = agent is None or agent.state == UNREACHABLE
+        if after.agent != before.agent or lost:
+            return
+        for run in self._truth.runs_of(before.uid):
+            if run.agent == before.agent and run.epoch <= before.epoch and run.incarnation == agent.incarnation:
+                fail("slots are returned when the run is gone", f"{run} still runs, but its slots are free", about)
+
+    def _name_lock(self, query: Any) -> None:
+        """A name is free only when no run of the query's current epochs is left on an agent that still counts."""
+        for fragment in self.mirror.fragments(query.uid):
+            agent = self.mirror.agents_by_name.get(fragment.agent)
+            for run in self._truth.runs_of(fragment.uid):
+                counts = agent is not None and run.agent == fragment.agent and run.incarnation == agent.incarnation
+                if run.epoch == fragment.epoch and counts:
+                    fail("name lock", f"query {query.name} was deleted while {run} still runs", (query.name, query.uid))
+
+    def _after(self, changes: Iterable[Change], before: dict[str, Any]) -> None:
+        mirror = self.mirror
+        agents: dict[str, None] = {}
+        queries: dict[str, None] = {}
+        for change in changes:
+            now: Any = change.after
+            if change.kind == "AGENT":
+                agents[change.name] = None
+                for uid in mirror.fragments_on.get(change.name, ()):
+                    queries[mirror.by_kind["FRAGMENT"][uid].query_uid] = None
+            elif change.kind == "QUERY":
+                queries[change.uid] = None
+            elif change.kind == "FRAGMENT":
+                was = before[change.uid]
+                for side in (was, now):
+                    if side is not None:
+                        agents[side.agent] = None
+                        queries[side.query_uid] = None
+                if now is not None and (was is None or was.agent != now.agent):
+                    self._placement(now)
+                if now is not None and (was is None or (was.state, was.epoch) != (now.state, now.epoch)):
+                    self._confirmed(now)
+        for name in agents:
+            self._capacity(name)
+        for uid in queries:
+            self._query(uid)
+
+    def _placement(self, fragment: Any) -> None:
+        agent = self.mirror.agents_by_name.get(fragment.agent)
+        if agent is None or agent.state == UNREACHABLE:
+            state = "no longer there" if agent is None else "UNREACHABLE"
+            fail(
+                "no placement on an unreachable agent",
+                f"fragment {fragment.ordinal} of {fragment.query} was placed on {fragment.agent}, which is {state}",
+                (fragment.query, fragment.query_uid, fragment.uid, fragment.agent),
+            )
+
+    def _confirmed(self, fragment: Any) -> None:
+        """The catalog calls running, or complete, only what an agent really ran, or completed, in that epoch."""
+        state = FRAGMENT_STATES[fragment.state]
+        known = {"RUNNING": self._truth.ran, "TERMINATED": self._truth.completed}.get(state)
+        if known is not None and (fragment.uid, fragment.epoch) not in known:
+            fail(
+                "states are confirmed",
+                f"fragment {fragment.ordinal} of {fragment.query} is {state} in epoch {fragment.epoch}, but never was",
+                (fragment.query, fragment.query_uid, fragment.uid, fragment.agent),
+            )
+
+    def _capacity(self, name: str) -> None:
+        agent = self.mirror.agents_by_name.get(name)
+        table = self.mirror.by_kind["FRAGMENT"]
+        held = sum(table[uid].slots for uid in self.mirror.fragments_on.get(name, ()) if table[uid].slots_held)
+        used = 0 if agent is None else agent.slots_used
+        if held != used or (agent is not None and used > agent.slots):
+            fail("capacity", f"agent {name}: {used} slots used, fragments hold {held}", (name,))
+
+    def _query(self, uid: str) -> None:
+        query = self.mirror.by_kind["QUERY"].get(uid)
+        fragments = self.mirror.fragments(uid)
+        if query is None:
+            if fragments:
+                fail("history is true", f"the query of fragments {[f.uid for f in fragments]} is gone", (uid,))
+            return
+        about = (query.name, uid)
+        state = QUERY_STATES[query.state]
+        if state == "RUNNING":
+            for fragment in fragments:
+                if fragment.state == catalog.FRAGMENT_STATE_TERMINATED:
+                    continue
+                agent = self.mirror.agents_by_name.get(fragment.agent)
+                if agent is None or agent.state == UNREACHABLE:
+                    fail(
+                        "RUNNING means running",
+                        f"query {query.name} is RUNNING while {fragment.agent} is unreachable",
+                        (*about, fragment.uid, fragment.agent),
+                    )
+                if fragment.state != catalog.FRAGMENT_STATE_RUNNING:
+                    fail(
+                        "RUNNING means running",
+                        f"query {query.name} is RUNNING while fragment {fragment.ordinal} is "
+                        f"{FRAGMENT_STATES[fragment.state]}",
+                        (*about, fragment.uid, fragment.agent),
+                    )
+        if state in QUERY_ENDED:
+            held = [fragment.ordinal for fragment in fragments if fragment.slots_held]
+            if held:
+                fail("ended means gone", f"query {query.name} is {state}, but fragments {held} hold slots", about)
+            if state == "TERMINATED" and any(
+                f.kind == catalog.FRAGMENT_KIND_SOURCE and f.state != catalog.FRAGMENT_STATE_TERMINATED
+                for f in fragments
+            ):
+                fail("ended means gone", f"query {query.name} is TERMINATED, but a source of it did not end", about)
+
+    # After every command that an agent has obeyed
+
+    def asked(self, agent: str, uid: str) -> Asked:
+        return Asked(agent, self._terms.get(agent, 0), self._epochs.get((agent, uid), 0))
+
+    def obeyed(self, asked: Asked, term: int, method: str, fragment: Any) -> None:
+        """An agent that has obeyed a term obeys no lower one, and starts no run below one that it knew."""
+        agent, uid, epoch = asked.agent, fragment.uid, fragment.epoch
+        if term < asked.term:
+            fail("lower terms are refused", f"{agent} obeyed term {term} after {asked.term}", (agent, uid))
+        if method in ("RegisterFragment", "StartFragment") and epoch < asked.epoch:
+            fail("lower epochs are refused", f"{agent} obeyed {method} of epoch {epoch} after {asked.epoch}", (agent, uid))
+        self._terms[agent] = max(self._terms.get(agent, 0), term)
+        self._epochs[agent, uid] = max(self._epochs.get((agent, uid), 0), epoch)
+        if method == "UnregisterFragment":
+            for run in self._truth.runs_of(uid):
+                if run.agent == agent and run.epoch <= epoch:
+                    fail("unregistered means gone", f"{run} still runs, though {agent} said it is gone", (agent, uid))
+
+    # Every so often, and at quiet
+
+    def everything(self) -> None:
+        """All of the above from the tables alone, and the mirror against them."""
+        execute = self._database.raw.execute
+        broken = execute("PRAGMA foreign_key_check").fetchall()
+        if broken:
+            fail("referential integrity", f"rows with broken references: {broken}")
+        head = execute("SELECT value FROM revision").fetchone()[0]
+        if head != self.revision:
+            fail("revisions are dense", f"the catalog is at {head}, its changes at {self.revision}")
+        low, high, count = execute(
+            "SELECT MIN(revision), MAX(revision), COUNT(DISTINCT revision) FROM changes"
+        ).fetchone()
+        if count and (high != head or high - low + 1 != count):
+            fail("revisions are dense", f"history has {count} revisions from {low} to {high}; the catalog is at {head}")
+        for kind, table in TABLES.items():
+            stored = {row[0] for row in execute(f"SELECT uid FROM {table}")}
+            mirrored = self.mirror.by_kind[kind].keys()
+            if stored != mirrored:
+                lost, extra = sorted(stored - mirrored), sorted(mirrored - stored)
+                fail("history is true", f"{table}: {lost} not in the history, {extra} only there", (*lost, *extra))
+        self._rows()
+        self._stories()
+        for name in self.mirror.agents_by_name:
+            self._capacity(name)
+        for uid in self.mirror.by_kind["QUERY"]:
+            self._query(uid)
+        self._truth.check()
+
+    def _stories(self) -> None:
+        """Every single step that was taken, also where one transaction took several."""
+        rows = self._database.raw.execute(
+            "SELECT rowid, query_name, fragment, from_state, to_state FROM story WHERE rowid > ? ORDER BY rowid",
+            (self._story_read,),
+        )
+        for rowid, name, fragment, before, after in rows:
+            self._story_read = max(self._story_read, rowid)
+            legal = FRAGMENT_TRANSITIONS if fragment else QUERY_TRANSITIONS
+            if before and after and before != after and (before, after) not in legal:
+                fail("legal transitions", f"{name}/{fragment} went from {before} to {after}", (name,))
+
+    def _rows(self) -> None:
+        execute = self._database.raw.execute
+        for uid, state, slots, used in execute("SELECT uid, state, slots, slots_used FROM agents"):
+            agent = self.mirror.by_kind["AGENT"][uid]
+            known = (catalog.AgentState.Name(agent.state).removeprefix("AGENT_STATE_"), agent.slots, agent.slots_used)
+            if known != (state, slots, used):
+                fail("history is true", f"agent {agent.name} is {(state, slots, used)}, its history says {known}")
+        for uid, state, desired in execute("SELECT uid, state, desired_state FROM queries"):
+            query = self.mirror.by_kind["QUERY"][uid]
+            told = (QUERY_STATES[query.state], DESIRED[query.desired_state])
+            if told != (state, desired):
+                fail("history is true", f"query {query.name} is {(state, desired)}, its history says {told}", (uid,))
+        rows = execute("SELECT uid, state, epoch, slots_held, agent_name FROM fragments")
+        for uid, state, epoch, held, agent_name in rows:
+            fragment = self.mirror.by_kind["FRAGMENT"][uid]
+            said = (FRAGMENT_STATES[fragment.state], fragment.epoch, int(fragment.slots_held), fragment.agent)
+            if said != (state, epoch, held, agent_name):
+                fail(
+                    "history is true", f"fragment {uid} is {(state, epoch, held, agent_name)}, its history says {said}"
+                )
+
+
+def _closure(steps: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Where each state can lead, by any number of steps: one transaction may take several."""
+    direct: dict[str, set[str]] = {}
+    for before, after in steps:
+        direct.setdefault(before, set()).add(after)
+    found: dict[str, frozenset[str]] = {}
+    for start in direct:
+        reached, waiting = {start}, [start]
+        while waiting:
+            for after in direct.get(waiting.pop(), ()):
+                if after not in reached:
+                    reached.add(after)
+                    waiting.append(after)
+        found[start] = frozenset(reached)
+    return found
+
+
+_QUERY_STEPS = _closure(QUERY_TRANSITIONS)
+_FRAGMENT_STEPS = _closure(FRAGMENT_TRANSITIONS)
+_WITHIN_EPOCH = _closure(step for step in FRAGMENT_TRANSITIONS if step[1] != "PENDING")
+
+
+def _leads(steps: dict[str, frozenset[str]], before: str, after: str) -> bool:
+    return before == after or after in steps.get(before, ())
+
+
+def fail(invariant: str, message: str, about: Iterable[str] = ()) -> NoReturn:
+    raise Violation(invariant, message, about)
+
+
+def _same(known: Message | None, told: Message | None) -> bool:
+    if known is None or told is None:
+        return known is told
+    return known is told or known == told

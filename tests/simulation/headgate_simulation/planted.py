@@ -1,0 +1,338 @@
+"""Bugs planted into production code at run time, to know that the simulation would find them.
+
+Each is one or more small edits of the source of a function: a text that must occur in it exactly once is replaced, and the
+function is compiled anew in its module. An edit that no longer fits the code fails loudly: then write it anew. A planted
+bug that is not found is a hole in the generator or the invariants, to be closed there.
+"""
+
+from __future__ import annotations
+
+import __future__
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+_FLAGS = __future__.annotations.compiler_flag
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """In the function `target` (`module:qualified name`), `old` becomes `new`."""
+
+    target: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    name: str
+    description: str
+    edits: tuple[Edit, ...]
+
+
+_STORE = "headgate_coordinator.catalog.store"
+_STATUS = "headgate_coordinator.catalog.agent_status"
+_FRAGMENTS = "headgate_coordinator.catalog.fragments"
+_QUERIES = "headgate_coordinator.catalog.queries"
+_ADVANCE = "headgate_coordinator.query.advance"
+_STATES = "headgate_coordinator.query.states"
+_RECONCILER = "headgate_coordinator.query.reconciler"
+_LEADERSHIP = "headgate_coordinator.cluster.leadership"
+_MEMBERSHIP = "headgate_coordinator.cluster.membership"
+_REGISTRY = "headgate_agent.fragments.registry"
+
+PLANTED: tuple[Planted, ...] = (
+    Planted(
+        "term not checked by the catalog",
+        "a coordinator that no longer leads can still write",
+        (Edit(f"{_STORE}:check_term", "row.epoch == term and", "True and"),),
+    ),
+    Planted(
+        "term not checked by agents",
+        "an agent obeys a coordinator that no longer leads",
+        (Edit(f"{_REGISTRY}:FragmentRegistry._check", "if command.term < self.term:", "if False:"),),
+    ),
+    Planted(
+        "epoch not checked by agents",
+        "an agent takes a run that a later one has replaced",
+        (
+            Edit(f"{_REGISTRY}:FragmentRegistry._require_no_later", "held.epoch > ref.epoch", "False"),
+            Edit(f"{_REGISTRY}:FragmentRegistry._register", "held.epoch == ref.epoch", "held.epoch >= ref.epoch"),
+        ),
+    ),
+    Planted(
+        "tombstone ignored",
+        "a registration that comes late brings back what was forgotten",
+        (Edit(f"{_REGISTRY}:FragmentRegistry._register", "ref.epoch <= forgotten[0]", "False"),),
+    ),
+    Planted(
+        "start not idempotent",
+        "a start that arrives twice starts twice",
+        (Edit(f"{_REGISTRY}:FragmentRegistry._start", "if held.state != REGISTERED:", "if held.ended:"),),
+    ),
+    Planted(
+        "unregister does not wait for the run to end",
+        "an agent says that a fragment is gone while it still stops",
+        (Edit(f"{_REGISTRY}:FragmentRegistry._forget", "await held.run.stop()", "self._spawn(held.run.stop())"),),
+    ),
+    Planted(
+        "registration not durable",
+        "an agent answers a registration before it has written it down",
+        (
+            Edit(
+                f"{_REGISTRY}:FragmentRegistry._register",
+                'await self._commit(b"R", kept, apply)',
+                'apply(); self._spawn(self._commit(b"R", kept, lambda: None))',
+            ),
+        ),
+    ),
+    Planted(
+        "end not durable",
+        "an agent tells that a run is complete, and forgets it when it restarts",
+        (Edit(f"{_REGISTRY}:FragmentRegistry._end", 'await self._commit(b"E", ended, apply)', "apply()"),),
+    ),
+    Planted(
+        "time-out of an unregistration taken as done",
+        "a fragment counts as gone because its agent did not answer",
+        (
+            Edit(
+                f"{_ADVANCE}:_apply",
+                "if answer.error is None:",
+                'if answer.error is None or answer.error.reason.name == "DEADLINE_EXCEEDED":',
+            ),
+        ),
+    ),
+    Planted(
+        "name released before the last fragment is gone",
+        "a query ends when its fragments were told to stop, not when they have",
+        (
+            Edit(
+                f"{_STATES}:_stopping",
+                "if all(not fragment.held for fragment in now.fragments):",
+                'if all(not fragment.held or fragment.attempts for fragment in now.fragments):',
+            ),
+            Edit(
+                f"{_ADVANCE}:_write",
+                "fragment_rows.delete_query(work.tx, work.query.uid)",
+                "[changes.gone(f, 'dropped') for f in work.fragments]; changes.flush(); "
+                "fragment_rows.delete_query(work.tx, work.query.uid)",
+            ),
+            Edit(
+                f"{_STATES}:_ended",
+                "and all(not fragment.held for fragment in now.fragments)",
+                "",
+            ),
+        ),
+    ),
+    Planted(
+        "slots returned twice",
+        "slots go back when a fragment is seen to have stopped, and again when it is gone",
+        (Edit(f"{_FRAGMENTS}:Changes.gone", "if not fragment.slots_held:", "if False:"),),
+    ),
+    Planted(
+        "slots not returned on a move",
+        "a fragment that moves keeps its slots on the agent that it left",
+        (Edit(f"{_FRAGMENTS}:Changes.new_epoch", "self._slots[fragment.agent_uid] -= fragment.slots", "pass"),),
+    ),
+    Planted(
+        "unreachable agents get fragments",
+        "a query is placed on an agent that does not answer",
+        (Edit(f"{_QUERIES}:_require_room", 'if row.state != "ACTIVE":', "if False:"),),
+    ),
+    Planted(
+        "queries stay RUNNING on unreachable agents",
+        "an agent becomes UNREACHABLE, and its queries are not taken back",
+        (Edit(f"{_STATUS}:mark_unreachable", "query_states.take_back(tx,", "(lambda *_: None)(tx,"),),
+    ),
+    Planted(
+        "agent restart unnoticed",
+        "a process that took another's place is taken for the same",
+        (
+            Edit(
+                f"{_STATUS}:_welcome",
+                "restarted = bool(agent.incarnation) and agent.incarnation != incarnation",
+                "restarted = False",
+            ),
+            Edit(f"{_STATUS}:_Application._apply_one", "fragment.incarnation != self.incarnation", "False"),
+        ),
+    ),
+    Planted(
+        "status of a former epoch applied",
+        "what an agent says of a run counts for the run that has replaced it",
+        (Edit(f"{_STATUS}:_Application.apply", "or fragment.epoch != one.fragment.epoch", ""),),
+    ),
+    Planted(
+        "stale status applied after a newer one",
+        "a status that was asked for before the fragment was confirmed counts as news that it is missing",
+        (Edit(f"{_STATUS}:_Application._miss_one", "if fragment.revision > revision:", "if False:"),),
+    ),
+    Planted(
+        "zombies left alone",
+        "a run that the catalog does not know is never stopped",
+        (Edit(f"{_MEMBERSHIP}:Membership._clean", "if agent.zombies and", "if False and"),),
+    ),
+    Planted(
+        "reconciler wake-up lost",
+        "a change that comes while a query is being looked at is forgotten, and nothing looks again",
+        (
+            Edit(f"{_RECONCILER}:Reconciler._mark", "if work.dirty_since is None:", "if work.dirty_since is None and work.looking is None:"),
+            Edit(f"{_RECONCILER}:Reconciler._tick", "self._mark(uid)", "pass"),
+        ),
+    ),
+    Planted(
+        "leader lease counted from its answer",
+        "a leader believes that it leads for longer than others wait for it",
+        (
+            Edit(
+                f"{_LEADERSHIP}:Leadership._renew_until_lost",
+                "self._valid_until = started + self._timings.leader_ttl - self._timings.leader_margin",
+                "self._valid_until = self._clock.monotonic() + 2 * self._timings.leader_ttl",
+            ),
+        ),
+    ),
+    Planted(
+        "standby takes over early",
+        "a standby takes the leadership though the leader has renewed",
+        (
+            Edit(f"{_LEADERSHIP}:Leadership._may_take", "silent_for >= found.holder.ttl", "silent_for >= 0.5"),
+            Edit(
+                "headgate_coordinator.catalog.sessions:expire",
+                "if row is None or row.renewals != renewals:",
+                "if row is None:",
+            ),
+        ),
+    ),
+    Planted(
+        "request_id forgotten",
+        "a retry of a request that has happened makes it happen again",
+        (Edit("headgate_coordinator.catalog.requests:lookup", "if row is None:", "if True:"),
+         Edit("headgate_coordinator.catalog.requests:remember", "tx.connection.execute(", "str("),),
+    ),
+    Planted(
+        "watch event before the commit",
+        "listeners hear of a transaction that is rolled back",
+        (
+            Edit(
+                f"{_STORE}:run_group",
+                "outcomes.append(Outcome(result, None, revision, tx.after_commit))",
+                "outcomes.append(Outcome(result, None, revision, tx.after_commit)); EARLY and EARLY(revision)",
+            ),
+        ),
+    ),
+    Planted(
+        "watch resumes one too late",
+        "a watcher that resumes misses the first revision after the one it knows",
+        (
+            Edit(
+                "headgate_coordinator.catalog.watch:WatchHub.watch",
+                "last = from_revision\n",
+                "last = from_revision + (1 if from_revision else 0)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "change feed skips a gap",
+        "revisions that another coordinator committed are never published",
+        (
+            Edit(
+                "headgate_coordinator.catalog.changes:ChangeFeed.publish",
+                "if revision.number != self.position + 1:\n                return False",
+                "if False:\n                return False",
+            ),
+        ),
+    ),
+    Planted(
+        "dropped agent comes back",
+        "a process that was declared gone is taken back with all it runs",
+        (
+            Edit(f"{_STATUS}:_fenced", "return tx.connection.execute(found).first() is not None", "return False"),
+            Edit(
+                "headgate_coordinator.catalog.agents:_fence",
+                "if not row.incarnation:",
+                "if True:",
+            ),
+        ),
+    ),
+    Planted(
+        "stop softened by a later soft stop",
+        "a soft stop that comes after a hard one overrides it",
+        (
+            Edit(
+                f"{_QUERIES}:_ask",
+                'if row.stop_mode == "" or harder:',
+                "if True:",
+            ),
+        ),
+    ),
+    Planted(
+        "drop forgotten while it deploys",
+        "a drop that comes during a deployment is not seen before the deployment is done",
+        (Edit(f"{_STATES}:_deploying", "if interrupted is not None:", "if False:"),),
+    ),
+    Planted(
+        "running without confirmation",
+        "a fragment whose start was accepted counts as running",
+        (
+            Edit(
+                f"{_ADVANCE}:_succeeded",
+                'changes.set(fragment, "its agent accepted the start", state="STARTED", **clean)',
+                'changes.set(fragment, "its agent accepted the start", state="RUNNING", **clean)',
+            ),
+        ),
+    ),
+)
+
+
+def by_name(name: str) -> Planted:
+    return next(planted for planted in PLANTED if planted.name == name)
+
+
+@contextmanager
+def plant(planted: Planted) -> Iterator[None]:
+    """Production code has the bug inside the block, and is whole again after it."""
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        for edit in planted.edits:
+            undo += _apply(edit)
+        yield
+    finally:
+        for holder, attribute, original in reversed(undo):
+            setattr(holder, attribute, original)
+
+
+def _apply(edit: Edit) -> list[tuple[Any, str, Any]]:
+    module_name, _, qualified = edit.target.partition(":")
+    module = importlib.import_module(module_name)
+    *path, name = qualified.split(".")
+    holder: Any = module
+    for part in path:
+        holder = getattr(holder, part)
+    original = inspect.getattr_static(holder, name)
+    source = textwrap.dedent(inspect.getsource(getattr(original, "fget", None) or original))
+    old = edit.old
+    if source.count(old) != 1:
+        raise LookupError(f"{edit.target} has {source.count(old)} times: {old!r}")
+    scope: dict[str, Any] = {}
+    exec(compile(source.replace(old, edit.new), f"<planted in {edit.target}>", "exec", _FLAGS, True), module.__dict__, scope)
+    changed = scope[name]
+    places = [(holder, name)]
+    if holder is module:
+        # Others may have imported it by name.
+        places += [
+            (other, key)
+            for other in list(sys.modules.values())
+            if getattr(other, "__name__", "").startswith("headgate_") and other is not module
+            for key, value in list(vars(other).items())
+            if value is original
+        ]
+    undo = [(place, key, original) for place, key in places]
+    for place, key in places:
+        setattr(place, key, changed)
+    return undo

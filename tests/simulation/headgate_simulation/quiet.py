@@ -1,0 +1,89 @@
+"""What must hold once everything that was wrong is right again and time has passed.
+
+Reached means: every query is where it should be and stays there, what runs on the agents is exactly what the catalog
+says, slots are exact, and every watcher has seen exactly the history. If that has not come about after `PATIENCE` seconds
+of calm, it never will.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headgate.catalog import v1 as catalog
+from headgate_simulation.invariants import DESIRED, FRAGMENT_STATES, QUERY_STATES, fail
+
+if TYPE_CHECKING:
+    from headgate_simulation.world import World
+
+__all__ = ["DESIRED", "FRAGMENT_STATES", "QUERY_STATES", "reach"]
+
+# Longer than every deadline of the generated queries and every interval of the coordinator.
+PATIENCE = 150.0
+LOOK_EVERY = 1.0
+
+
+async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
+    """Heals everything, waits, and checks."""
+    world.faults.heal()
+    for name, process in world.processes.items():
+        process.resume()
+        if not process.up and (name in world.wanted or process.lives):
+            world.wanted[name] = None
+            process.start()
+    await asyncio.gather(*asking, return_exceptions=True)
+    world.check()
+    until = world.loop.time() + PATIENCE
+    while (waiting := _unsettled(world)) and world.loop.time() < until:
+        await asyncio.sleep(LOOK_EVERY)
+        world.check()
+    if waiting:
+        name, why = waiting
+        fail("liveness", f"{PATIENCE:.0f} s after all faults were healed: {why}", (name,))
+    world.checker.everything()
+    await _watchers(world)
+
+
+def _unsettled(world: World) -> tuple[str, str] | None:
+    """The first thing that is not as it should be: its name, and what is wrong with it."""
+    mirror = world.checker.mirror
+    expected: dict[tuple[str, int, str], str] = {}
+    for query in mirror.by_kind["QUERY"].values():
+        state, desired = QUERY_STATES[query.state], DESIRED[query.desired_state]
+        ended = state in ("STOPPED", "TERMINATED", "FAILED")
+        if not ((state == "RUNNING" and desired == "RUNNING") or (ended and desired != "DROPPED")):
+            waits = query.waiting.message or "nothing in particular"
+            return query.name, f"query {query.name} is {state}, wants {desired}, waits for {waits}"
+        for fragment in mirror.fragments(query.uid):
+            if fragment.slots_held and fragment.state == catalog.FRAGMENT_STATE_RUNNING:
+                expected[fragment.uid, fragment.epoch, fragment.agent] = query.name
+    found = {(run.uid, run.epoch, run.agent) for run in world.truth.all_runs()}
+    for key in sorted(expected.keys() - found):
+        return expected[key], f"fragment {key} of {expected[key]} is RUNNING in the catalog and nowhere else"
+    for key in sorted(found - expected.keys()):
+        return key[2], f"agent {key[2]} runs {key}, of which the catalog knows nothing"
+    return None
+
+
+async def _watchers(world: World) -> None:
+    until = world.loop.time() + 60.0
+    behind = world.watchers
+    while behind and world.loop.time() < until:
+        behind = [watcher for watcher in world.watchers if watcher.position < world.checker.revision]
+        if behind:
+            await asyncio.sleep(LOOK_EVERY)
+            world.check()
+    for watcher in world.watchers:
+        if watcher.position != world.checker.revision:
+            fail("watches are reliable", f"{watcher.name} is at {watcher.position} of {world.checker.revision}")
+        told = {
+            (kind.lower(), uid): resource.SerializeToString(deterministic=True)
+            for kind, resources in world.checker.mirror.by_kind.items()
+            for uid, resource in resources.items()
+        }
+        seen = watcher.resources
+        if seen != told:
+            wrong = sorted(key for key in told.keys() | seen.keys() if told.get(key) != seen.get(key))
+            fail(
+                "watches are complete", f"{watcher.name} does not know the state of {wrong[:5]}", [w[1] for w in wrong]
+            )

@@ -1,0 +1,440 @@
+"""A network at the level of service calls.
+
+Contract, on top of that of `dispatch.Transport`:
+- Requests and answers are serialised and parsed again, and errors go through `to_status` and `from_status`, as over
+  gRPC.
+- A message takes the delay of its link, drawn for each message, so messages overtake each other. It is lost with the
+  link's loss, and while the link's direction is blocked. A lost answer is a call that happened although its caller
+  timed out. A duplicated request is handled twice; only the first answer reaches the caller.
+- An address where nobody listens refuses: UNREACHABLE. A process that dies with calls in flight resets some of them
+  (UNREACHABLE) and leaves others to time out, as the seed says.
+- A caller that gives up tells the server, which cancels the handler, if that message arrives.
+- A stream is ordered, has a window of unread messages that holds its server back, and breaks when a message is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+
+from headgate_common.dispatch import Call, Dispatcher, Method
+from headgate_common.errors import (
+    CANCELLED,
+    COMMON,
+    DEADLINE_EXCEEDED,
+    UNREACHABLE,
+    HeadgateError,
+    ReasonTable,
+    from_status,
+    to_status,
+)
+from headgate_simulation.loop import Domain, SimulationLoop
+from headgate_simulation.streams import stream
+from headgate_simulation.trace import Trace
+
+STREAM_WINDOW = 16
+# The operation on whose behalf a call is made; servers that answer the call see it too.
+CAUSE: ContextVar[str] = ContextVar("headgate_simulation_cause", default="")
+# How long a broken connection goes unnoticed by whoever only listens on it.
+KEEPALIVE = 10.0
+
+
+@dataclass(slots=True)
+class Link:
+    """How messages travel in one direction between two processes. Faults change it while the run goes on."""
+
+    source: random.Random
+    delay: float = 0.001
+    spread: float = 0.002
+    # One message in so many takes `tail` longer.
+    tail: float = 0.0
+    tail_share: float = 0.0
+    loss: float = 0.0
+    duplication: float = 0.0
+    blocked: int = 0
+    slow: float = 1.0
+
+    def draw(self) -> float | None:
+        """The delay of one message, or None if it is lost."""
+        draw = self.source.random
+        if self.blocked or (self.loss and draw() < self.loss):
+            return None
+        delay = self.delay + self.spread * draw()
+        if self.tail_share and draw() < self.tail_share:
+            delay += self.tail * draw()
+        return delay * self.slow
+
+
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """One call in flight, as the server's side knows it."""
+
+    caller: str
+    broken: Callable[[], None]
+    handlers: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    name: str
+    domain: Domain
+    dispatcher: Dispatcher
+    exchanges: dict[int, _Exchange] = field(default_factory=dict)
+    refusing: bool = False
+
+
+class Network:
+    """Who listens where, and what lies between them. `profile` sets the links' delay, loss and duplication when a link
+    is first used."""
+
+    def __init__(
+        self,
+        loop: SimulationLoop,
+        trace: Trace,
+        seed: int,
+        *,
+        reasons: ReasonTable = COMMON,
+        profile: Callable[[str, str, Link], None] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.trace = trace
+        self.reasons = reasons
+        self.calls = 0
+        # Told when a server begins to handle a call; what it answers is told when the call has been answered.
+        self.arrived: Callable[[str, Method, Message], Any] = lambda server, method, request: None
+        self.answered: Callable[[Any, str, Method, Message, HeadgateError | None], None] = lambda *told: None
+        self._seed = seed
+        self._profile = profile
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._names: dict[str, str] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+        self._context = Domain("network").context
+
+    def link(self, sender: str, receiver: str) -> Link:
+        link = self._links.get((sender, receiver))
+        if link is None:
+            link = self._links[sender, receiver] = Link(stream(self._seed, f"link/{sender}/{receiver}"))
+            if self._profile is not None:
+                self._profile(sender, receiver, link)
+        return link
+
+    def links(self) -> dict[tuple[str, str], Link]:
+        return self._links
+
+    def name_of(self, address: str) -> str:
+        """The process that last listened at an address, or the address itself."""
+        return self._names.get(address, address)
+
+    def listen(self, address: str, name: str, domain: Domain, dispatcher: Dispatcher) -> None:
+        domain.check()
+        self._names[address] = name
+        self._endpoints[address] = _Endpoint(name, domain, dispatcher)
+
+    def refuse(self, address: str, domain: Domain) -> None:
+        """No new call is taken at the address; those in flight go on."""
+        endpoint = self._endpoints.get(address)
+        if endpoint is not None and endpoint.domain is domain:
+            endpoint.refusing = True
+
+    def gone(self, address: str, domain: Domain) -> None:
+        """The process has died: what was in flight to it may be reset, and will never be answered."""
+        endpoint = self._endpoints.get(address)
+        if endpoint is None or endpoint.domain is not domain:
+            return
+        del self._endpoints[address]
+        for exchange in endpoint.exchanges.values():
+            link = self.link(endpoint.name, exchange.caller)
+            delay = link.draw()
+            if delay is not None and link.source.random() < 0.7:
+                self.loop.call_later(delay, exchange.broken, context=self._context)
+
+    def transport(self, name: str, domain: Domain) -> SimulatedTransport:
+        return SimulatedTransport(self, name, domain)
+
+    def post(self, link: Link, deliver: Callable[..., None], *args: Any) -> bool:
+        """Sends one message; False if it is lost, which the sender of course does not learn."""
+        delay = link.draw()
+        if delay is None:
+            return False
+        self.loop.call_later(delay, deliver, *args, context=self._context)
+        return True
+
+    def endpoint(self, address: str) -> _Endpoint | None:
+        endpoint = self._endpoints.get(address)
+        return None if endpoint is None or endpoint.refusing else endpoint
+
+
+class SimulatedTransport:
+    """`dispatch.Transport` of one process."""
+
+    def __init__(self, network: Network, name: str, domain: Domain) -> None:
+        self._network = network
+        self._name = name
+        self._domain = domain
+
+    async def call(self, address: str, method: Method, request: Message, *, timeout: float) -> Message:
+        self._domain.check()
+        path = _Path(self._network, self._name, address, method)
+        call = _UnaryCall(path, request.SerializeToString(), timeout)
+        outcome = await call.outcome()
+        if isinstance(outcome, bytes):
+            return method.response.FromString(outcome)
+        if isinstance(outcome, status_pb2.Status):
+            raise from_status(outcome, self._network.reasons)
+        raise outcome
+
+    async def stream(
+        self, address: str, method: Method, request: Message, *, timeout: float | None
+    ) -> AsyncIterator[Message]:
+        self._domain.check()
+        path = _Path(self._network, self._name, address, method)
+        pipe = _StreamCall(path, request.SerializeToString(), timeout)
+        try:
+            while True:
+                item = await pipe.next()
+                if item is None:
+                    return
+                if isinstance(item, bytes):
+                    yield method.response.FromString(item)
+                elif isinstance(item, status_pb2.Status):
+                    raise from_status(item, self._network.reasons)
+                else:
+                    raise item
+        finally:
+            pipe.close()
+
+    async def close(self) -> None:
+        pass
+
+
+class _Path:
+    """From one process to an address, and which method is called there."""
+
+    __slots__ = ("address", "back", "caller", "method", "network", "number", "server", "there")
+
+    def __init__(self, network: Network, caller: str, address: str, method: Method) -> None:
+        network.calls += 1
+        self.network = network
+        self.caller = caller
+        self.address = address
+        self.method = method
+        self.number = network.calls
+        self.server = network.name_of(address)
+        self.there = network.link(caller, self.server)
+        self.back = network.link(self.server, caller)
+
+
+class _UnaryCall:
+    """One call from its first byte to its outcome: the answer, the service's status, or what the transport says."""
+
+    def __init__(self, path: _Path, payload: bytes, timeout: float) -> None:
+        network = path.network
+        loop = network.loop
+        self._path = path
+        self._network = network
+        self._payload = payload
+        self._until = loop.time() + timeout
+        self._answer: asyncio.Future[bytes | status_pb2.Status | HeadgateError] = loop.create_future()
+        self._timer = loop.call_at(self._until, self._expire)
+        self._endpoint: _Endpoint | None = None
+        self._cause = CAUSE.get()
+        network.post(self._path.there, self._arrive, True)
+        if self._path.there.duplication and self._path.there.source.random() < self._path.there.duplication:
+            late = self._path.there.source.uniform(0.0, 5.0)
+            loop.call_later(late, self._arrive, False, context=network._context)
+
+    async def outcome(self) -> bytes | status_pb2.Status | HeadgateError:
+        try:
+            return await self._answer
+        finally:
+            self._timer.cancel()
+            endpoint = self._endpoint
+            if endpoint is not None and self._path.number in endpoint.exchanges:
+                self._network.post(self._path.there, self._given_up)
+
+    def _settle(self, outcome: bytes | status_pb2.Status | HeadgateError) -> None:
+        if not self._answer.done():
+            self._answer.set_result(outcome)
+
+    def _expire(self) -> None:
+        self._settle(HeadgateError(DEADLINE_EXCEEDED, f"{self._path.server} did not answer in time"))
+
+    def _reset(self) -> None:
+        self._settle(HeadgateError(UNREACHABLE, f"{self._path.server} cannot be reached"))
+
+    def _arrive(self, first: bool) -> None:
+        network = self._network
+        endpoint = network.endpoint(self._path.address)
+        if endpoint is None:
+            if first:
+                network.post(self._path.back, self._reset)
+            return
+        domain = endpoint.domain
+        left = self._until - network.loop.time()
+        request = self._path.method.request.FromString(self._payload)
+        call = Call(peer=self._path.caller, timeout=left)
+        task = network.loop.create_task(
+            self._handle(endpoint, request, call, first),
+            name=self._path.method.path,
+            context=_context_of(domain, self._cause),
+        )
+        if first:
+            self._endpoint = endpoint
+            endpoint.exchanges[self._path.number] = _Exchange(self._path.caller, self._reset, [task])
+
+    def _given_up(self) -> None:
+        endpoint = self._endpoint
+        exchange = endpoint.exchanges.get(self._path.number) if endpoint is not None else None
+        if exchange is not None:
+            for task in exchange.handlers:
+                task.cancel()
+
+    async def _handle(self, endpoint: _Endpoint, request: Message, call: Call, first: bool) -> None:
+        outcome: bytes | status_pb2.Status
+        failed: HeadgateError | None = None
+        token = self._network.arrived(endpoint.name, self._path.method, request)
+        try:
+            response = await endpoint.dispatcher.unary(self._path.method.path, request, call)
+            outcome = response.SerializeToString()
+        except HeadgateError as error:
+            failed = error
+            outcome = to_status(error)
+        except asyncio.CancelledError:
+            failed = HeadgateError(CANCELLED, "the caller gave up")
+            outcome = to_status(failed)
+        endpoint.domain.check()
+        self._network.answered(token, self._path.caller, self._path.method, request, failed)
+        if first:
+            endpoint.exchanges.pop(self._path.number, None)
+            self._network.post(self._path.back, self._settle, outcome)
+
+
+def _context_of(domain: Domain, cause: str) -> Context:
+    context = domain.context.copy()
+    if cause:
+        context.run(CAUSE.set, cause)
+    return context
+
+
+class _StreamCall:
+    """One server-streaming call. Messages keep their order; the window holds the server back."""
+
+    def __init__(self, path: _Path, payload: bytes, timeout: float | None) -> None:
+        network = path.network
+        loop = network.loop
+        self._path = path
+        self._network = network
+        self._payload = payload
+        self._items: deque[bytes | status_pb2.Status | HeadgateError | None] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._ended = False
+        self._until = None if timeout is None else loop.time() + timeout
+        self._timer = None if timeout is None else loop.call_later(timeout, self._expire)
+        self._endpoint: _Endpoint | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._in_flight = 0
+        self._room: asyncio.Future[None] | None = None
+        self._last_arrival = 0.0
+        self._broken = False
+        if not network.post(self._path.there, self._arrive):
+            loop.call_later(KEEPALIVE, self._reset, context=network._context)
+
+    async def next(self) -> bytes | status_pb2.Status | HeadgateError | None:
+        while not self._items:
+            self._wake = self._network.loop.create_future()
+            await self._wake
+        item = self._items.popleft()
+        if isinstance(item, bytes):
+            self._in_flight -= 1
+            if self._room is not None and not self._room.done() and self._in_flight < STREAM_WINDOW:
+                self._room.set_result(None)
+        return item
+
+    def close(self) -> None:
+        """The reader is done: the server learns of it, if the message arrives or the connection is seen to be gone."""
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None and not self._network.post(self._path.there, self._given_up):
+            self._network.loop.call_later(KEEPALIVE, self._given_up, context=self._network._context)
+
+    def _push(self, item: bytes | status_pb2.Status | HeadgateError | None) -> None:
+        if self._ended:
+            return
+        if not isinstance(item, bytes):
+            self._ended = True
+        self._items.append(item)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _expire(self) -> None:
+        self._push(HeadgateError(DEADLINE_EXCEEDED, f"{self._path.server} was listened to for long enough"))
+        self._given_up()
+
+    def _reset(self) -> None:
+        self._push(HeadgateError(UNREACHABLE, f"the connection to {self._path.server} broke"))
+
+    def _arrive(self) -> None:
+        network = self._network
+        endpoint = network.endpoint(self._path.address)
+        if endpoint is None:
+            if not network.post(self._path.back, self._reset):
+                network.loop.call_later(KEEPALIVE, self._reset, context=network._context)
+            return
+        if self._ended:
+            return
+        left = None if self._until is None else self._until - network.loop.time()
+        request = self._path.method.request.FromString(self._payload)
+        self._endpoint = endpoint
+        self._task = network.loop.create_task(
+            self._serve(endpoint, request, Call(peer=self._path.caller, timeout=left)),
+            name=self._path.method.path,
+            context=endpoint.domain.context.copy(),
+        )
+        endpoint.exchanges[self._path.number] = _Exchange(self._path.caller, self._died, [self._task])
+
+    def _died(self) -> None:
+        self._reset()
+
+    def _given_up(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _send(self, endpoint: _Endpoint, item: bytes | status_pb2.Status | None) -> None:
+        network = self._network
+        endpoint.domain.check()
+        delay = self._path.back.draw()
+        if delay is None:
+            # A lost message stops everything behind it; both ends notice by their keep-alive.
+            self._broken = True
+            network.loop.call_later(KEEPALIVE, self._reset, context=network._context)
+            network.loop.call_later(KEEPALIVE, self._given_up, context=network._context)
+            return
+        self._last_arrival = max(self._last_arrival, network.loop.time() + delay)
+        network.loop.call_at(self._last_arrival, self._push, item, context=network._context)
+
+    async def _serve(self, endpoint: _Endpoint, request: Message, call: Call) -> None:
+        try:
+            async with aclosing(endpoint.dispatcher.stream(self._path.method.path, request, call)) as responses:
+                async for response in responses:
+                    while self._broken or self._in_flight >= STREAM_WINDOW:
+                        self._room = self._network.loop.create_future()
+                        await self._room
+                    self._in_flight += 1
+                    self._send(endpoint, response.SerializeToString())
+            self._send(endpoint, None)
+        except HeadgateError as error:
+            self._send(endpoint, to_status(error))
+        except asyncio.CancelledError:
+            self._send(endpoint, to_status(HeadgateError(CANCELLED, "the caller gave up")))
+        finally:
+            endpoint.exchanges.pop(self._path.number, None)

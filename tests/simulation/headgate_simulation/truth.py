@@ -1,0 +1,73 @@
+"""What really runs: the runs that agents' processes execute at this moment, whatever the catalog believes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate_simulation.loop import Domain, SimulationError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One execution of one fragment by one process."""
+
+    agent: str
+    incarnation: str
+    uid: str
+    epoch: int
+    domain: Domain
+
+    def __str__(self) -> str:
+        return f"run {self.uid} epoch {self.epoch} on {self.agent} ({self.incarnation})"
+
+
+class TwoRuns(SimulationError):
+    """Two epochs of one fragment act at the same time where only one may."""
+
+
+class Truth:
+    """Told by the scripted runs when they begin, run, complete and end. A process that dies ends its runs."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[int, Run]] = {}
+        # (uid, epoch) of runs that were running, and that completed by themselves.
+        self.ran: set[tuple[str, int]] = set()
+        self.completed: set[tuple[str, int]] = set()
+
+    def begin(self, run: Run) -> None:
+        """A run begins to act. One process never acts in two runs of one fragment at a time."""
+        for other in self.runs_of(run.uid):
+            if other.domain is run.domain:
+                raise TwoRuns(f"one epoch acts at a time: {run} begins while {other} runs")
+            if other.epoch == run.epoch and other.agent != run.agent:
+                raise TwoRuns(f"one epoch acts at a time: {run} begins while {other} runs elsewhere")
+        self._runs.setdefault(run.uid, {})[id(run)] = run
+
+    def running(self, run: Run) -> None:
+        self.ran.add((run.uid, run.epoch))
+
+    def end(self, run: Run) -> None:
+        self._runs.get(run.uid, {}).pop(id(run), None)
+
+    def complete(self, run: Run) -> None:
+        self.completed.add((run.uid, run.epoch))
+        self.end(run)
+
+    def runs_of(self, uid: str) -> list[Run]:
+        found = self._runs.get(uid)
+        if not found:
+            return []
+        for key in [key for key, run in found.items() if not run.domain.alive]:
+            del found[key]
+        return list(found.values())
+
+    def all_runs(self) -> list[Run]:
+        return [run for uid in tuple(self._runs) for run in self.runs_of(uid)]
+
+    def check(self) -> None:
+        """What `begin` checks, for all that runs now."""
+        seen: dict[tuple[str, str], Run] = {}
+        for run in self.all_runs():
+            other = seen.setdefault((run.uid, run.domain.name), run)
+            if other is not run:
+                raise TwoRuns(f"one epoch acts at a time: {other} and {run}")

@@ -1,0 +1,333 @@
+"""One run: a plan carried out in a world of its own, checked all the way, and told if it fails.
+
+`run(plan)` builds the catalog, the coordinators, the agents, the clients and the watchers; starts what the plan starts,
+asks what it asks, breaks what it breaks; heals everything; waits for quiet; and checks what must hold then. Whatever is
+wrong, at whatever moment, ends the run with a `Failure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import traceback
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from headgate_common.dispatch import Method
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.config import Timings
+from headgate_coordinator.errors import REASONS
+from headgate_simulation import quiet
+from headgate_simulation.agents import RunFaults, ScriptedRunner, SimulatedDisk, agent_program
+from headgate_simulation.clients import Client, Watcher
+from headgate_simulation.coordinators import coordinator_program
+from headgate_simulation.database import FastDatabase
+from headgate_simulation.faults import Faults
+from headgate_simulation.history import History
+from headgate_simulation.invariants import Checker, Violation, fail
+from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
+from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
+from headgate_simulation.processes import Process
+from headgate_simulation.store import Commit, StoreFaults
+from headgate_simulation.streams import stream
+from headgate_simulation.trace import Trace
+from headgate_simulation.transport import Link, Network
+from headgate_simulation.truth import Truth
+
+CALM = Weather()
+COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong. `invariant` is what a smaller plan must break too, to be the same failure."""
+
+    invariant: str
+    message: str
+    about: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    plan: Plan
+    digest: str
+    simulated: float
+    commits: int
+    calls: int
+    failure: Failure | None
+    trace: Trace
+
+
+class World:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.weather = plan.weather
+        self.loop = SimulationLoop(stream(plan.seed, "loop"))
+        self.trace = Trace(self.loop.time)
+        self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
+        self.network.arrived, self.network.answered = self._arrived, self._answered
+        self.database = FastDatabase()
+        self.truth = Truth()
+        self.checker = Checker(self.database, self.truth)
+        self.history = History()
+        self.faults = Faults(self)
+        self.store_faults: dict[str, StoreFaults] = {}
+        self.run_faults: dict[str, RunFaults] = {}
+        self.runners: dict[str, ScriptedRunner] = {}
+        self.timings = Timings()
+        self.processes: dict[str, Process] = {}
+        # Names of the processes that should be up, faults aside.
+        self.wanted: dict[str, None] = {}
+        self.watchers: list[Watcher] = []
+        # Incarnations that were dropped and must not act as if nothing had happened.
+        self._domain = Domain("world")
+        self._broken: SimulationError | None = None
+        self._build()
+
+    def _build(self) -> None:
+        for number in range(1, self.plan.coordinators + 1):
+            name = f"c{number}"
+            self.store_faults[name] = StoreFaults()
+            self._process(name, f"{name}:7400", coordinator_program(self), None)
+            self.wanted[name] = None
+        for spec in self.plan.agents:
+            self.run_faults[spec.name] = RunFaults()
+            self._process(spec.name, spec.address, agent_program(self, spec), SimulatedDisk())
+        self.clients = [Client(self, number) for number in range(1, self.plan.clients + 1)]
+        self.watchers = [Watcher(self, number) for number in range(1, self.plan.watchers + 1)]
+
+    def _process(self, name: str, address: str, program: Any, durable: Any) -> None:
+        self.processes[name] = Process(
+            name=name,
+            address=address,
+            program=program,
+            durable=durable,
+            loop=self.loop,
+            network=self.network,
+            trace=self.trace,
+            seed=self.plan.seed,
+        )
+
+    def _profile(self, sender: str, receiver: str, link: Link) -> None:
+        self.faults.set_link(sender, receiver, link)
+
+    def coordinator_addresses(self) -> list[str]:
+        return [f"c{number}:7400" for number in range(1, self.plan.coordinators + 1)]
+
+    def spec(self, name: str) -> AgentSpec:
+        return next(spec for spec in self.plan.agents if spec.name == name)
+
+    # What the parts tell the world
+
+    def committed(self, commit: Commit) -> None:
+        """Called at the moment a transaction is durable, before anybody else can know."""
+        if commit.revision is not None:
+            for change in commit.revision.changes:
+                self.trace.note(commit.coordinator, "commit", change.name, change.uid, detail=_told(change))
+        try:
+            self.history.committed(commit)
+            self.checker.committed(commit)
+        except SimulationError as error:
+            self.broken(error)
+            raise
+
+    def _arrived(self, server: str, method: Method, request: Any) -> Any:
+        """Called when a server begins to handle a call."""
+        return self.checker.asked(server, request.fragment.uid) if method.name in COMMANDS else None
+
+    def _answered(self, asked: Any, caller: str, method: Method, request: Any, error: HeadgateError | None) -> None:
+        """Called when a server has answered a call, whether or not its answer arrives."""
+        if method.name not in COMMANDS:
+            return
+        told = "OK" if error is None else error.reason.name
+        fragment, command = request.fragment, request.command
+        self.trace.note(
+            asked.agent,
+            method.name,
+            fragment.uid,
+            detail=f"epoch {fragment.epoch} term {command.term} of {caller}: {told}",
+        )
+        if error is None:
+            try:
+                self.checker.obeyed(asked, command.term, method.name, fragment)
+            except SimulationError as broken:
+                self.broken(broken)
+                raise
+
+    def broken(self, error: SimulationError) -> None:
+        """Something that must hold does not. The first such thing ends the run, whoever swallows the exception."""
+        if self._broken is None:
+            self._broken = error
+            self.trace.note("world", "BROKEN", detail=str(error).splitlines()[0])
+
+    def calm(self) -> None:
+        self.weather = CALM
+        for faults in (*self.store_faults.values(), *self.run_faults.values()):
+            faults.dies = ""
+
+    async def cluster_operation(self, operation: Operation) -> None:
+        name = str(operation["name"])
+        self.trace.note(name, operation.kind, operation.id)
+        if operation.kind == "join":
+            self.wanted[name] = None
+            self.processes[name].start()
+        else:
+            self.wanted.pop(name, None)
+            await self.stop_process(name)
+
+    def restart_soon(self, name: str) -> None:
+        """A process has ended by itself. Its supervisor starts it again."""
+
+        def again() -> None:
+            self.processes[name].crash()
+            if name in self.wanted:
+                self.processes[name].start()
+
+        self.loop.call_later(0.5, again, context=self._domain.context.copy())
+
+    async def stop_process(self, name: str) -> None:
+        process = self.processes[name]
+        process.resume()
+        leaked = await process.stop()
+        if leaked:
+            fail("no task leaks", f"{name} was stopped and left {', '.join(leaked)}", (name,))
+
+    # The run
+
+    def run(self) -> Result:
+        failure: Failure | None = None
+        errors = _ErrorLog()
+        logging.getLogger().addHandler(errors)
+        gc.disable()
+        try:
+            self.loop.run_until_complete(self.loop.create_task(self._main(), context=self._domain.context.copy()))
+            self._nothing_was_swallowed(errors)
+        except SimulationError as error:
+            failure = _failure(self._broken or error, errors)
+        finally:
+            logging.getLogger().removeHandler(errors)
+            self.loop.close()
+            self.database.close()
+            gc.enable()
+        return Result(
+            plan=self.plan,
+            digest=self.trace.digest,
+            simulated=self.loop.time(),
+            commits=self.checker.commits,
+            calls=self.network.calls,
+            failure=failure,
+            trace=self.trace,
+        )
+
+    async def _main(self) -> None:
+        for name in self.wanted:
+            self.processes[name].start()
+        agenda: list[tuple[float, int, Any]] = []
+        for spec in self.plan.agents:
+            if spec.starts is not None:
+                self.wanted[spec.name] = None
+                agenda.append((spec.starts, len(agenda), self.processes[spec.name].start))
+        for operation in self.plan.operations:
+            agenda.append((operation.at, len(agenda), operation))
+        for fault in self.plan.faults:
+            agenda.append((fault.at, len(agenda), lambda fault=fault: self.faults.begin(fault)))
+            agenda.append((fault.at + fault.lasts, len(agenda), lambda fault=fault: self.faults.end(fault)))
+        watching = [self._spawn(watcher.follow(), watcher.domain) for watcher in self.watchers]
+        asking: list[asyncio.Task[None]] = []
+        for at, _, item in sorted(agenda, key=lambda entry: entry[:2]):
+            if at >= self.plan.heals:
+                break
+            await self._until(at)
+            if isinstance(item, Operation):
+                client = self.clients[item.client - 1]
+                asking.append(self._spawn(client.perform(item), client.domain))
+            else:
+                item()
+        await self._until(self.plan.heals)
+        await quiet.reach(self, asking)
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        for name in [*(spec.name for spec in self.plan.agents), *self.store_faults]:
+            await self.stop_process(name)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], domain: Domain) -> asyncio.Task[None]:
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                told = error if isinstance(error, SimulationError) else SimulationError(traceback.format_exc())
+                self.broken(told)
+                raise told from error
+
+        return self.loop.create_task(guarded(), context=domain.context.copy())
+
+    async def _until(self, at: float) -> None:
+        if at > self.loop.time():
+            await asyncio.sleep(at - self.loop.time())
+        self.check()
+
+    def check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _nothing_was_swallowed(self, errors: _ErrorLog) -> None:
+        self.check()
+        if self.loop.errors:
+            first = self.loop.errors[0]
+            fail("no defects", f"{first.get('message')}: {first.get('exception')!r}")
+        if errors.records:
+            fail("no defects", errors.told())
+
+
+class _ErrorLog(logging.Handler):
+    """Defects that servers log and hide from their callers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def told(self) -> str:
+        lines = []
+        for record in self.records[:3]:
+            lines.append(record.getMessage())
+            if record.exc_info:
+                lines.append(logging.Formatter().formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _told(change: Any) -> str:
+    """A change in a few words."""
+    if change.after is None:
+        return f"{change.kind} dropped"
+    before, after = change.before, change.after
+    if change.kind == "QUERY":
+        was = quiet.QUERY_STATES[before.state] if before is not None else ""
+        waits = f" ({after.waiting.message})" if after.waiting.message else ""
+        return f"QUERY {was}->{quiet.QUERY_STATES[after.state]} wants {quiet.DESIRED[after.desired_state]}{waits}"
+    if change.kind == "FRAGMENT":
+        was = quiet.FRAGMENT_STATES[before.state] if before is not None else ""
+        now = quiet.FRAGMENT_STATES[after.state]
+        return f"FRAGMENT {was}->{now} epoch={after.epoch} on {after.agent} held={after.slots_held}"
+    if change.kind == "AGENT":
+        state = "ACTIVE" if after.state == 1 else "UNREACHABLE"
+        return f"AGENT {state} {after.slots_used}/{after.slots} {after.incarnation}"
+    return f"{change.kind} {'created' if before is None else 'changed'}"
+
+
+def _failure(error: SimulationError, errors: _ErrorLog) -> Failure:
+    message = str(error)
+    if errors.records:
+        message += "\n" + errors.told()
+    if isinstance(error, Violation):
+        return Failure(error.invariant, message, error.about)
+    return Failure(type(error).__name__, message, ())
+
+
+def run(plan: Plan) -> Result:
+    return World(plan).run()
