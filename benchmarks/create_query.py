@@ -50,9 +50,9 @@ GOAL = "<= 1.5"
 SIZES = (100, 30_000)
 SAMPLES = 400
 WARM_UP = 40
-# Of every hundred objects: one agent, and for each of its thirteen sources a logical and a physical one, a sink and a
-# query with three fragments.
-SOURCES_PER_AGENT = 13
+# Of every hundred objects: one agent, its logical sources, physical sources and sinks, and queries of three fragments.
+SOURCES_PER_AGENT = 25
+QUERIES_PER_AGENT = 6
 PATH = "/headgate.catalog.v1.QueryService/CreateQuery"
 RULES = Rules(SchemaLimits(), deployment_deadline_us=120_000_000, drain_deadline_us=60_000_000, refuse_cycles=False)
 COLUMNS = "highway INT32, lane INT32, speed FLOAT64, plate VARCHAR, ts TIMESTAMP"
@@ -127,8 +127,11 @@ def _statements(agent: str, number: int) -> str:
             SET ('/data/{name}.csv' AS "SOURCE".FILE_PATH);
         CREATE SINK sink_{name} (highway INT32, speed FLOAT64) TYPE FILE ON {agent}
             SET ('/data/{name}.out' AS "SINK".FILE_PATH, 'CSV' AS "SINK".INPUT_FORMAT);
-        CREATE QUERY query_{name} AS SELECT highway, speed FROM source_{name} WHERE speed < 40 INTO sink_{name};
-    """
+    """ + (f"CREATE QUERY query_{name} AS {_select(name)};" if number < QUERIES_PER_AGENT else "")
+
+
+def _select(name: str) -> str:
+    return f"SELECT highway, speed FROM source_{name} WHERE speed < 40 INTO sink_{name}"
 
 
 async def objects(made: Catalog) -> int:

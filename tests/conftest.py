@@ -47,11 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _log_folder(config: pytest.Config) -> Path:
-    return config.rootpath / "build" / "server-logs" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+    """A folder of this process alone: another run may be going on in the same tree."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return config.rootpath / "build" / "server-logs" / f"{worker}-{os.getpid()}"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    shutil.rmtree(_log_folder(session.config), ignore_errors=True)
+    """Removes what runs that are over have left behind."""
+    for folder in _log_folder(session.config).parent.glob("*-*"):
+        if not Path("/proc", folder.name.rpartition("-")[2]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -174,7 +175,8 @@ class States(threading.Thread):
 
 def free_port_base() -> int:
     """A base from which the ports of a small cluster are free, as far as one can tell."""
-    for base in range(17400, 27400, 100):
+    for _ in range(200):
+        base = random.randrange(10_000, 32_000)
         try:
             for offset in (0, 1, *range(10, 16)):
                 with socket.socket() as probe:
@@ -188,18 +190,22 @@ def free_port_base() -> int:
 def show_bundle(demo: Demo) -> None:
     title("2. A bundle: two sources, a sink and a windowed query, all of it or none")
     before = demo.read("status")
-    demo.run("apply", str(BUNDLE.relative_to(Path.cwd())) if BUNDLE.is_relative_to(Path.cwd()) else str(BUNDLE))
+    told = demo.run("apply", str(BUNDLE.relative_to(Path.cwd())) if BUNDLE.is_relative_to(Path.cwd()) else str(BUNDLE))
     after = demo.read("status")
     kinds = ("logical_sources", "physical_sources", "sinks")
     made = sum(after[kind] - before[kind] for kind in kinds) + sum(after["queries"].values())
-    demo.claim(made == 5, "one command applied five resources in one transaction")
+    revisions = {made["revision"] for kind in kinds for made in demo.read("get", kind)}
+    demo.claim(
+        made == 5 and [f"revision {number}" in told for number in revisions] == [True],
+        "one command applied five resources in one transaction",
+    )
     shown = demo.run("sql", "-c", TYPO, expect=1)
     names = [query["name"] for query in demo.read("get", "queries")]
     demo.claim("^" in shown and names == [QUERY], "a misspelt query was refused with a caret, not stored")
 
 
 def show_plan(demo: Demo) -> None:
-    title("3. What will run where")
+    title("3. How such a query is planned: what is pushed where, which fragment goes to which agent, its Spark SQL")
     statement = BUNDLE.read_text().split(" AS\n", 1)[1].rstrip().rstrip(";")
     print(styled('$ headgate explain "SELECT start, end, highway, AVG(speed) ..."', "1"))
     text = demo.run("explain", statement, show=False)

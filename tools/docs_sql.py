@@ -73,10 +73,11 @@ def options_page() -> Iterator[str]:
     yield ""
     yield (
         "Options are written `SET('value' AS SOURCE.NAME, ...)` or `WITH (source.name = 'value', ...)`. The words "
-        "before the dot are `SOURCE` and `PARSER` for sources, `SINK` for sinks; without one, an option is of the source "
-        "or sink itself. Case does not matter. Durations are written `5 SEC`, `'250 ms'`, `1m`; in strings, `\\n` is a "
-        "newline and `\\t` a tab. An option that is unknown, missing, out of range or without effect is refused, and all "
-        "such problems are reported together. Secrets are stored, sent to the agents that need them, and answered as "
+        "before the dot are `SOURCE` and `PARSER` for sources, `SINK` for sinks; without one, an option is of the "
+        "source or sink itself. Case does not matter. Durations are written `5 SEC`, `'250 ms'`, `1m`; in strings, "
+        "`\\n` is a newline and `\\t` a tab. An option that is unknown, missing, out of range or without effect is "
+        "refused, and all such problems are reported together. Secrets are stored, sent to the agents that need them, "
+        "and answered as "
         "`[redacted]`."
     )
     for source in SOURCES.values():

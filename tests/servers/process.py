@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,26 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_port_base(offsets: Iterable[int], attempts: int = 200) -> int:
+    """A port such that it plus each of the offsets is free. Below the range from which the system takes ports for
+    outgoing connections, of which there are many while tests run."""
+    wanted = tuple(offsets)
+    for _ in range(attempts):
+        base = random.randrange(10_000, 32_000)
+        if all(_is_free(base + offset) for offset in wanted):
+            return base
+    raise ServerDied(f"no {len(wanted)} free ports close together after {attempts} attempts")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def accepts_connections(port: int) -> bool:

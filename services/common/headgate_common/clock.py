@@ -11,6 +11,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+# Linux counts a suspended machine only here; elsewhere CLOCK_MONOTONIC does.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     def monotonic(self) -> float: ...
@@ -20,7 +23,7 @@ class Clock(Protocol):
 
 class SystemClock:
     def monotonic(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.clock_gettime(_MONOTONIC)
 
     def wall(self) -> datetime:
         return datetime.now(UTC)

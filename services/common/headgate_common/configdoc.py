@@ -2,7 +2,8 @@
 
 A table stands between `<!-- settings: module:Dataclass prefix -->` and `<!-- end -->`; `python -m
 headgate_common.configdoc PAGE` writes it anew, and with `--check` only says whether that would change the page.
-`prefix` is put before each key (`server.`, or `-` for none).
+`prefix` is put before each key (`server.`). Where it is `-`, the dataclass is a whole configuration: its keys are as
+they are, and those of `server`, which every service has, are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from headgate_common.config import keys
 
+_COMMON = "server."
 _TABLE = re.compile(r"(<!-- settings: (\S+):(\S+) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -23,6 +25,8 @@ def markdown_table(config_type: type[Any], prefix: str = "") -> str:
     """The settings of a dataclass: key, type, default, meaning."""
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key in keys(config_type):
+        if not prefix and key.name.startswith(_COMMON):
+            continue
         default = "required" if key.required else f"`{key.show(key.default)}`" if key.show(key.default) else ""
         cells = (f"`{prefix}{key.name}`", key.kind.name, default, key.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

@@ -170,18 +170,18 @@ def _expect(method: Method, response: Message) -> Message:
 
 def check(request: Message) -> None:
     """Refuses a request that breaks the rules of its proto, or has a NUL character in a text, naming the fields."""
+    bad = error_details_pb2.BadRequest()
     nul = find_nul(request)
     if nul is not None:
-        raise HeadgateError(INVALID_ARGUMENT, f"{nul}: there is a NUL character in the text", metadata={"field": nul})
+        bad.field_violations.add(field=nul, description="there is a NUL character in the text")
     violations = protovalidate.collect_violations(request)
-    if not violations:
-        return
-    bad = error_details_pb2.BadRequest()
     for violation in violations[:MAX_VIOLATIONS]:
         proto = violation.proto
         bad.field_violations.add(field=_path(proto.field), description=proto.message or proto.rule_id)
+    if not bad.field_violations:
+        return
     first = bad.field_violations[0]
-    more = len(violations) - 1
+    more = len(violations) + (nul is not None) - 1
     rest = f" (and {more} more)" if more else ""
     raise HeadgateError(
         INVALID_ARGUMENT,

@@ -159,6 +159,9 @@ def run_server(
     except HeadgateError as error:
         sys.stderr.write(f"headgate-{service}: {error}\n")
         return EXIT_FAILED
+    except Exception:
+        log.critical("failed", exc_info=True)
+        return EXIT_FAILED
 
 
 class _Process:

@@ -20,6 +20,8 @@ from headgate_common.settings import TracingConfig
 _PROPAGATOR = TraceContextTextMapPropagator()
 _HEADER = "traceparent"
 _NO_CONTEXT = context.Context()
+# How long a collector that is away may hold up the end of the process.
+_EXPORT_SECONDS = 3
 
 
 class Tracing:
@@ -114,6 +116,8 @@ def make_tracing(config: TracingConfig, service: str, version: str, instance: st
             {"service.name": f"headgate-{service}", "service.version": version, "service.instance.id": instance}
         ),
     )
-    exporter = OTLPSpanExporter(endpoint=config.endpoint, insecure=config.endpoint.startswith("http://"))
+    exporter = OTLPSpanExporter(
+        endpoint=config.endpoint, insecure=config.endpoint.startswith("http://"), timeout=_EXPORT_SECONDS
+    )
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider.get_tracer("headgate", version), provider)

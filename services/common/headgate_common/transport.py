@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 
 from headgate_common.calls import DETAILS_HEADER
 from headgate_common.dispatch import Method, Transport, methods, snake_case
-from headgate_common.errors import COMMON, INTERNAL, HeadgateError, ReasonTable, from_code, from_status
+from headgate_common.errors import COMMON, INTERNAL, UNREACHABLE, HeadgateError, ReasonTable, from_code, from_status
 from headgate_common.tracing import Tracing
 
 DEFAULT_MESSAGE_SIZE = 64 * 2**20
@@ -50,6 +50,9 @@ class GrpcTransport:
                 )
             except grpc.aio.AioRpcError as error:
                 raise self._error(address, method, error) from None
+            except asyncio.CancelledError:
+                _check_cancelled(address, method)
+                raise
             return _parse(method, raw)
 
     async def stream(
@@ -64,6 +67,9 @@ class GrpcTransport:
                 yield _parse(method, raw)
         except grpc.aio.AioRpcError as error:
             raise self._error(address, method, error) from None
+        except asyncio.CancelledError:
+            _check_cancelled(address, method)
+            raise
         finally:
             call.cancel()
 
@@ -163,6 +169,13 @@ class _Peer:
         if found is None:
             found = self._stream[path] = self.channel.unary_stream(path)
         return found
+
+
+def _check_cancelled(address: str, method: Method) -> None:
+    """gRPC cancels the calls of a channel that is closed, and would so end a task that nobody cancelled."""
+    task = asyncio.current_task()
+    if task is not None and not task.cancelling():
+        raise HeadgateError(UNREACHABLE, f"{address}{method.path}: the connection was closed from this side")
 
 
 def _parse(method: Method, raw: bytes) -> Message:

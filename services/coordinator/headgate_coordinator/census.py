@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 from collections import Counter
 
 from google.protobuf.message import Message
 from sqlalchemy import func, select
 
 from headgate.catalog import v1 as catalog
+from headgate_common.backoff import Backoff
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.schema import agents, queries
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Change, Tx
 from headgate_coordinator.catalog.wire import short
-from headgate_coordinator.errors import REVISION_COMPACTED, WATCHER_TOO_SLOW
 from headgate_coordinator.query.transitions import QUERY_STATES
 
 log = logging.getLogger(__name__)
@@ -24,8 +26,10 @@ _TABLES = {"QUERY": queries, "AGENT": agents}
 
 
 class Census:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
+        self._source = source
+        self._retry = Backoff()
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def queries(self) -> dict[tuple[str, ...], float]:
@@ -35,19 +39,24 @@ class Census:
         return {(state,): self._counts["AGENT", state] for state in AGENT_STATES}
 
     async def run(self) -> None:
-        """Counts, then follows; counts again after it was cut off. Goes on until it is cancelled."""
+        """Counts, then follows; counts again after it was cut off. Goes on until it is cancelled.
+
+        A catalog that cannot be read makes the numbers old, never more than that.
+        """
+        attempt = 0
         while True:
             with self._store.changes.subscribe() as changes:
-                self._counts, counted = await self._store.read(_count)
                 try:
+                    self._counts, counted = await self._store.read(_count)
+                    attempt = 0
                     async for revision in changes:
                         if revision.number > counted:
                             for change in revision.changes:
                                 self._apply(change)
                 except HeadgateError as error:
-                    if error.reason not in (WATCHER_TOO_SLOW, REVISION_COMPACTED):
-                        raise
                     log.info("the census is taken anew", extra={"error": str(error)})
+            await asyncio.sleep(self._retry.delay(attempt, self._source))
+            attempt += 1
 
     def _apply(self, change: Change) -> None:
         if change.kind in _TABLES:

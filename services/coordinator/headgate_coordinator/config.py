@@ -33,7 +33,7 @@ class Timings:
         "An agent's session ends if it is not renewed for this long; it is told to renew every third of it.",
         minimum=0.1,
     )
-    poll_interval: Seconds = setting(1.0, "How often an ACTIVE agent is asked for news.", minimum=0.01)
+    poll_interval: Seconds = setting(2.0, "How often an ACTIVE agent is asked for news.", minimum=0.01)
     probe_interval: Seconds = setting(2.0, "How often an UNREACHABLE agent is asked whether it is back.", minimum=0.01)
     poll_multiplier: float = setting(
         4.0, "A poll may take its agent's last round trip times this, plus poll_constant.", minimum=1.0
@@ -70,6 +70,14 @@ class Timings:
         5.0, "A watcher to whom nothing was sent for this long gets a bookmark.", minimum=0.01
     )
 
+    def __post_init__(self) -> None:
+        if self.leader_renew + self.leader_margin >= self.leader_ttl:
+            raise ValueError("leader_renew and leader_margin together must be shorter than leader_ttl")
+        if self.poll_timeout_min > self.poll_timeout_max:
+            raise ValueError("poll_timeout_min must not be longer than poll_timeout_max")
+        if self.retry_min > self.retry_max:
+            raise ValueError("retry_min must not be longer than retry_max")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -80,6 +88,11 @@ class Limits:
     statements: int = setting(1_000, "Most statements in one text.", minimum=1)
     plan_attempts: int = setting(
         16, "How often a query is planned again because the catalog changed meanwhile; then PLAN_OUTDATED.", minimum=1
+    )
+    bundle_queries: int = setting(
+        100,
+        "Queries in one bundle: they are planned inside its transaction, for which every other write waits.",
+        minimum=1,
     )
     source_slots: int = setting(1, "Slots that a source fragment takes.", minimum=0)
     compute_slots: int = setting(1, "Slots that a compute fragment takes.", minimum=0)

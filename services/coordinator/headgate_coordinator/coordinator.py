@@ -63,9 +63,10 @@ class Coordinator:
             deployment_deadline_us=round(timings.deployment_deadline * 1_000_000),
             drain_deadline_us=round(timings.drain_deadline * 1_000_000),
             refuse_cycles=config.refuse_cycles,
+            bundle_queries=limits.bundle_queries,
         )
         self.store = store
-        self.census = Census(store)
+        self.census = Census(store, source)
         self.retention = Retention(store, _retention(config), [lambda tx, limit: _forget_stories(tx, config, limit)])
         self.control = Control(
             store,

@@ -114,3 +114,59 @@ DROP QUREY q
 CREATE TABLE t (a INT)
 --- refused_materialized_view
 CREATE MATERIALIZED VIEW v AS SELECT a FROM s
+--- refused_unclosed_cast
+SELECT CAST(a AS INT FROM s
+--- refused_unclosed_extract
+SELECT EXTRACT(year FROM a FROM s
+--- refused_comma_before_from
+SELECT a, FROM s
+--- refused_no_columns
+SELECT FROM s
+--- refused_between_without_and
+SELECT a FROM s WHERE a BETWEEN 1 2
+--- refused_empty_in
+SELECT a FROM s WHERE a IN ()
+--- refused_empty_group_by
+SELECT a FROM s GROUP BY
+--- refused_empty_where
+SELECT a FROM s WHERE INTO out
+--- refused_star_after_a_source
+SELECT a FROM s * INTO out
+--- refused_on_without_a_condition
+SELECT a FROM s JOIN t ON INTO out
+--- refused_empty_using
+SELECT a FROM s JOIN t USING () INTO out
+--- refused_empty_argument
+SELECT f(a, , b) FROM s
+--- refused_argument_after_the_last_comma
+SELECT f(a, ) FROM s
+--- refused_parameter
+SELECT a FROM s WHERE a = :limit
+--- refused_question_mark
+SELECT a FROM s WHERE a = ?
+--- refused_string_as_source
+SELECT a FROM 's'
+--- refused_case_without_end
+SELECT CASE WHEN a THEN 1 FROM s
+--- refused_dash_in_a_source
+SELECT a FROM edge-1 INTO out
+--- refused_cast_without_as
+SELECT CAST(a, INT) FROM s
+--- refused_cast_function_with_two_arguments
+SELECT FLOAT32(1, 2) FROM s
+--- refused_values
+VALUES (1, 2)
+--- refused_deadline_of_a_month
+SELECT a FROM s INTO out WITH (deadline = 30 days)
+--- columns_of_a_common_table_expression
+WITH a (x, y) AS (SELECT 1, 2) SELECT x FROM a AS b (z, w) INTO out
+--- explicit_cross_join
+SELECT a FROM s CROSS JOIN t INTO out
+--- join_without_a_condition_stays_without
+SELECT a FROM s JOIN t INTO out
+--- refused_cast_without_a_type
+SELECT a:: FROM s
+--- refused_cast_at_the_end
+SELECT a::
+--- refused_unclosed_alias
+SELECT a FROM s AS t (x

@@ -12,18 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import HEADGATE, Headgate
-from tests.servers.process import accepts_connections, free_port, tail
+from tests.servers.process import free_port_base, tail
 
+# The coordinator's two, and two for each of three agents.
 PORTS = (0, 1, *range(10, 16))
-
-
-def free_port_base() -> int:
-    """A base from which all ports of a cluster with three agents are free."""
-    for _ in range(100):
-        base = free_port()
-        if base < 65000 and not any(accepts_connections(base + offset) for offset in PORTS):
-            return base
-    raise AssertionError("no free ports")
 
 
 @dataclass(slots=True)
@@ -37,7 +29,7 @@ class Dev:
 
 
 def start_dev(log: Path, *arguments: str, base: int | None = None) -> Dev:
-    port = base or free_port_base()
+    port = base or free_port_base(PORTS)
     with log.open("w") as errors:
         process = subprocess.Popen(
             [HEADGATE, "dev", "--port-base", str(port), *arguments],

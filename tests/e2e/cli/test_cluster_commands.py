@@ -33,6 +33,10 @@ class Names:
         return ";\n".join(text.format(x=self.x) for text in (SOURCE, PHYSICAL, SINK, QUERY)) + ";\n"
 
     @property
+    def drops(self) -> str:
+        return f"DROP SINK {self.x}_out; DROP PHYSICAL SOURCE {self.x}_p; DROP LOGICAL SOURCE {self.x}"
+
+    @property
     def query(self) -> str:
         return f"{self.x}_q"
 
@@ -42,8 +46,7 @@ def names(headgate: Headgate) -> Iterator[Names]:
     made = Names(f"t{next(_numbers)}")
     yield made
     headgate("drop", "query", made.query, "--if-exists", "--wait")
-    for kind, name in (("sink", f"{made.x}_out"), ("physical-source", f"{made.x}_p"), ("logical-source", made.x)):
-        headgate("drop", kind, name, "--if-exists")
+    headgate("sql", "-c", made.drops.replace("SINK ", "SINK IF EXISTS ").replace("SOURCE ", "SOURCE IF EXISTS "))
 
 
 def test_status_tells_agents_slots_and_revision(headgate: Headgate) -> None:
@@ -201,12 +204,7 @@ def test_an_export_makes_the_same_catalog_again(headgate: Headgate, names: Names
         headgate.ok("export", "--no-agents", "--format", form, "--to", str(file))
         before = headgate.json("get", f"physical-source/{names.x}_p")["options"]
         headgate.ok("drop", f"query/{names.query}", "--wait")
-        for kind, name in (
-            ("sink", f"{names.x}_out"),
-            ("physical-source", f"{names.x}_p"),
-            ("logical-source", names.x),
-        ):
-            headgate.ok("drop", kind, name)
+        headgate.ok("sql", "-c", names.drops)
         done = headgate("apply", str(file), "--wait")
         assert done.returncode == 0, done.stderr
         assert headgate.json("get", f"physical-source/{names.x}_p")["options"] == before

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import Headgate
-from tests.e2e.cli.conftest import free_port_base, start_dev, stop_dev
+from tests.e2e.cli.conftest import PORTS, start_dev, stop_dev
+from tests.servers.process import free_port_base
 
 SOURCE = "CREATE LOGICAL SOURCE kept (ts TIMESTAMP)"
 
@@ -36,10 +37,10 @@ def test_every_process_ends_with_it_however_it_ends(how: signal.Signals, tmp_pat
 
 
 def test_the_catalog_survives_a_restart_in_its_folder(tmp_path: Path) -> None:
-    base, data = free_port_base(), str(tmp_path / "data")
+    base, data = free_port_base(PORTS), str(tmp_path / "data")
     first = start_dev(tmp_path / "first.log", "--agents", "1", "--data", data, base=base)
     first.headgate.ok("sql", "-c", SOURCE)
-    refused = Headgate("")("dev", "--data", data, "--port-base", str(free_port_base()))
+    refused = Headgate("")("dev", "--data", data, "--port-base", str(free_port_base(PORTS)))
     assert refused.returncode == 2
     assert "another `headgate dev` works in" in refused.stderr
     assert stop_dev(first) == 0

@@ -54,7 +54,7 @@ def test_an_unreachable_coordinator_is_exit_code_3_and_two_lines(headgate: Headg
 
 
 def test_an_address_that_makes_no_sense_is_told_and_not_traced(headgate: Headgate) -> None:
-    done = headgate("status", "--coordinator", "nowhere.invalid:1")
+    done = headgate.process("status", "--coordinator", "nowhere.invalid:1")
     assert done.returncode == 3
     assert "no coordinator answers at nowhere.invalid:1" in done.stderr
 
@@ -67,7 +67,7 @@ def test_a_taken_port_is_one_line_and_nothing_is_started(headgate: Headgate, tak
 
 
 def test_the_version_is_answered_without_a_coordinator(headgate: Headgate) -> None:
-    assert headgate.ok("version").startswith("headgate 0.")
+    assert headgate.process("version").stdout.startswith("headgate 0.")
     assert headgate.json("version")["api"] == "headgate.catalog.v1"
 
 

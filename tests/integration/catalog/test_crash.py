@@ -15,7 +15,7 @@ from headgate_coordinator.catalog.store import Store
 from tests.integration.catalog.kit import Databases, create, names
 
 ROOT = Path(__file__).parents[3]
-KILLS = 4
+KILLS = 3
 ACKNOWLEDGED_EACH = 150
 
 
@@ -28,7 +28,7 @@ async def write_until_killed(url: str, name: str) -> list[tuple[int, str]]:
         url,
         name,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))},
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -40,8 +40,7 @@ async def write_until_killed(url: str, name: str) -> list[tuple[int, str]]:
                 assert lines[-1], "the process ended by itself"
     finally:
         process.kill()
-    async for line in process.stdout:
-        lines.append(line)
+    lines.extend([line async for line in process.stdout])
     assert await process.wait() == -signal.SIGKILL
     acknowledged = [line.decode().split() for line in lines if line.endswith(b"\n")]
     return [(int(revision), made) for revision, made in acknowledged]

@@ -53,7 +53,7 @@ FAST = Timings(
 
 
 class Wires:
-    """Calls between processes of one event loop, encoded as on the wire. `cut` addresses refuse, `mute` ones are silent."""
+    """Calls between processes of one event loop, as on the wire. `cut` addresses refuse, `mute` ones are silent."""
 
     def __init__(self) -> None:
         self.servers: dict[str, Dispatcher] = {}
@@ -155,8 +155,15 @@ class Cluster:
 
         def declare(tx: Tx) -> None:
             uid = agent_rows.insert_agent(
-                tx, name=name, address=agent.address, slots=slots, zone="", group="", labels={},
-                roles=("FRAGMENTS",), has_engine=True,
+                tx,
+                name=name,
+                address=agent.address,
+                slots=slots,
+                zone="",
+                group="",
+                labels={},
+                roles=("FRAGMENTS",),
+                has_engine=True,
             )
             tx.record("AGENT", name, uid, None, agent_rows.agent_by_uid(tx, uid))
 
@@ -194,7 +201,9 @@ class Cluster:
             self.leading = None
 
     async def create(self, name: str, *where: str, **options: Any) -> str:
-        return await self.store.write(lambda tx: create_query(tx, plan_of(*where, **options), name, **options_of(options)))
+        return await self.store.write(
+            lambda tx: create_query(tx, plan_of(*where, **options), name, **options_of(options))
+        )
 
     async def ask(self, name: str, desired: str, mode: str = "HARD", drain: float = 5.0) -> None:
         await self.store.write(lambda tx: ask(tx, name, desired, mode, drain))
@@ -270,17 +279,31 @@ def plan_of(*where: str, rows: int | None = None, slots: int = 1, **_: Any) -> c
         mode=catalog.QUERY_MODE_EXACTLY_ONCE,
         fragments=[
             catalog.FragmentPlan(
-                ordinal=1, kind=catalog.FRAGMENT_KIND_SOURCE, agent=names[0], slots=slots, node_local=True,
+                ordinal=1,
+                kind=catalog.FRAGMENT_KIND_SOURCE,
+                agent=names[0],
+                slots=slots,
+                node_local=True,
                 output_edges=[1],
                 source=catalog.SourceFragment(type=catalog.SOURCE_TYPE_GENERATOR, options=options),
             ),
             catalog.FragmentPlan(
-                ordinal=2, kind=catalog.FRAGMENT_KIND_COMPUTE, agent=names[1], slots=slots, input_edges=[1],
-                output_edges=[2], compute=catalog.ComputeFragment(spark_sql="SELECT 1"),
+                ordinal=2,
+                kind=catalog.FRAGMENT_KIND_COMPUTE,
+                agent=names[1],
+                slots=slots,
+                input_edges=[1],
+                output_edges=[2],
+                compute=catalog.ComputeFragment(spark_sql="SELECT 1"),
             ),
             catalog.FragmentPlan(
-                ordinal=3, kind=catalog.FRAGMENT_KIND_SINK, agent=names[2], slots=slots, node_local=True,
-                input_edges=[2], sink=catalog.SinkFragment(type=catalog.SINK_TYPE_VOID),
+                ordinal=3,
+                kind=catalog.FRAGMENT_KIND_SINK,
+                agent=names[2],
+                slots=slots,
+                node_local=True,
+                input_edges=[2],
+                sink=catalog.SinkFragment(type=catalog.SINK_TYPE_VOID),
             ),
         ],
         edges=[
@@ -294,9 +317,20 @@ def create_query(tx: Tx, plan: catalog.QueryPlan, name: str, deadline: float = 6
     uid = tx.ids.uid("query")
     tx.connection.execute(
         insert(queries).values(
-            uid=uid, name=name, statement="SELECT 1", mode="EXACTLY_ONCE", state="PENDING", desired_state="RUNNING",
-            stop_mode="", waiting=None, failure=None, plan=plan.SerializeToString(),
-            deployment_deadline_us=round(deadline * 1e6), drain_deadline_us=0, time=tx.now, state_time=tx.now,
+            uid=uid,
+            name=name,
+            statement="SELECT 1",
+            mode="EXACTLY_ONCE",
+            state="PENDING",
+            desired_state="RUNNING",
+            stop_mode="",
+            waiting=None,
+            failure=None,
+            plan=plan.SerializeToString(),
+            deployment_deadline_us=round(deadline * 1e6),
+            drain_deadline_us=0,
+            time=tx.now,
+            state_time=tx.now,
             revision=tx.revision,
         )
     )
@@ -318,7 +352,9 @@ def ask(tx: Tx, name: str, desired: str, mode: str, drain: float) -> None:
         update(queries)
         .where(queries.c.uid == row.uid)
         .values(
-            desired_state=desired, stop_mode=mode, revision=tx.revision,
+            desired_state=desired,
+            stop_mode=mode,
+            revision=tx.revision,
             drain_deadline_us=round(drain * 1e6) if mode == "SOFT" else 0,
         )
     )
@@ -341,6 +377,18 @@ async def cluster(timings: Timings = FAST, **changes: Any) -> AsyncIterator[Clus
 
 
 __all__ = [
-    "FAST", "Assignment", "Cluster", "Report", "Run", "TestAgent", "Wires", "ask", "choose_agent", "cluster",
-    "create_query", "fragment_table", "mark_unreachable", "plan_of",
+    "FAST",
+    "Assignment",
+    "Cluster",
+    "Report",
+    "Run",
+    "TestAgent",
+    "Wires",
+    "ask",
+    "choose_agent",
+    "cluster",
+    "create_query",
+    "fragment_table",
+    "mark_unreachable",
+    "plan_of",
 ]

@@ -214,9 +214,9 @@ async def test_the_configuration_is_logged_without_secrets() -> None:
     async with running(*arguments, environment={"HEADGATE_TOY_WARM_UP": "1ms"}) as toy:
         settings = await toy.event("settings")
         await toy.event("listening")
-    assert settings["password"] == "[redacted]"
-    assert settings["catalog"] == "postgresql://me:[redacted]@host/db"
-    assert settings["warm_up"] == "1ms"
+    assert settings["config.password"] == "[redacted]"
+    assert settings["config.catalog"] == "postgresql://me:[redacted]@host/db"
+    assert settings["config.warm_up"] == "1ms"
     assert "hunter2" not in str(toy.events)
 
 

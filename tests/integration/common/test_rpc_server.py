@@ -157,17 +157,21 @@ async def test_overload_is_answered_at_once_with_a_delay_and_the_rest_is_done(tr
         assert served.sample("headgate_rpc_errors_total", method=START.path[1:], reason="OVERLOADED") == 15
 
 
+async def headers_only_error(address: str) -> HeadgateError:
+    """Sends the headers of a call and never its request: only a server that does not wait for it answers."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call: Any = channel.stream_unary(START.path)(timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+    return status_of(caught.value)
+
+
 async def test_a_full_server_refuses_before_it_reads_the_request(transport: GrpcTransport) -> None:
     toy = ToyFragments()
     async with serving([toy], limits=LimitsConfig(in_flight=1, queue=0)) as served:
         slow = asyncio.ensure_future(transport.call(served.address, START, start_request("slow"), timeout=60))
         await eventually(lambda: toy.seen == ["slow"])
-        async with grpc.aio.insecure_channel(served.address) as channel:
-            # Headers only: the request is never sent, and the answer comes all the same.
-            call: Any = channel.stream_unary(START.path)(timeout=20)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-        assert status_of(caught.value).reason is OVERLOADED
+        assert (await headers_only_error(served.address)).reason is OVERLOADED
         toy.release.set()
         await slow
 
@@ -246,6 +250,7 @@ async def test_draining_finishes_calls_refuses_new_ones_and_ends_streams(transpo
         assert watch.closed == 1
         error = await failure(transport.call(served.address, STATUS, status_request(1), timeout=20))
         assert error.reason is SHUTTING_DOWN
+        assert (await headers_only_error(served.address)).reason is SHUTTING_DOWN
         new = transport.stream(served.address, WATCHING, catalog.WatchRequest(), timeout=20)
         assert (await failure(collect(new, []))).reason is SHUTTING_DOWN
         assert (await health.check(health_pb2.HealthCheckRequest())).status == States.NOT_SERVING
@@ -357,12 +362,13 @@ async def test_two_servers_do_not_share_a_port() -> None:
             RpcServer(RpcMetrics(CollectorRegistry())).bind(served.address)
 
 
-async def test_a_restarted_peer_is_found_again_soon(transport: GrpcTransport) -> None:
-    """A minute away must not cost a minute: the channel's own back-off is capped at a second."""
+@pytest.mark.slow
+async def test_a_peer_that_was_away_for_long_is_found_again_soon(transport: GrpcTransport) -> None:
+    """The channel's own back-off is capped at a second; without the cap it would be ten after this time."""
     address = f"127.0.0.1:{free_port()}"
-    for _ in range(10):
+    for _ in range(20):
         assert (await failure(transport.call(address, STATUS, status_request(1), timeout=20))).reason is UNREACHABLE
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1)
     server = await started_at(address)
     for _ in range(100):
         try:
@@ -392,6 +398,21 @@ async def test_a_channel_is_kept_for_each_address_and_can_be_forgotten() -> None
         await transport.forget(served.address)
         await transport.call(served.address, START, start_request("x"), timeout=20)
         assert len({call.peer for call in toy.calls}) == 2
+
+
+async def test_forgetting_a_peer_ends_its_calls_with_an_error_and_cancels_nobody() -> None:
+    """A task that calls must not look cancelled because another closed the channel."""
+    toy = ToyFragments()
+    async with GrpcTransport() as transport, serving([toy, ToyWatch()]) as served:
+        call = asyncio.ensure_future(transport.call(served.address, START, start_request("slow"), timeout=60))
+        revisions: list[int] = []
+        watching = transport.stream(served.address, WATCHING, catalog.WatchRequest(name="silent"), timeout=None)
+        stream = asyncio.ensure_future(collect(watching, revisions))
+        await eventually(lambda: toy.seen == ["slow"] and revisions == [1])
+        await transport.forget(served.address)
+        assert (await failure(call)).reason is UNREACHABLE
+        assert (await failure(stream)).reason is UNREACHABLE
+        await eventually(lambda: toy.seen == ["slow", "cancelled"])
 
 
 async def test_a_closed_transport_makes_no_new_channels() -> None:

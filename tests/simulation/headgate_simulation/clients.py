@@ -132,7 +132,7 @@ class Client:
         error: HeadgateError | None = None
         for attempt in range(operation.attempts):
             if attempt:
-                await asyncio.sleep(source.uniform(0.05, 0.3 * 2**attempt))
+                await asyncio.sleep(source.uniform(0.05, min(3.0, 0.3 * 2**attempt)))
             try:
                 response = await self._call(request, operation.timeout)
             except HeadgateError as told:
@@ -140,7 +140,8 @@ class Client:
                 reason = told.reason.name
                 if reason in PERHAPS:
                     asked.perhaps = True
-                if reason in PERHAPS or reason in LATER:
+                early = operation.kind == "setup" and reason == "AGENT_NOT_FOUND"
+                if reason in PERHAPS or reason in LATER or early:
                     self._turn_to(told.metadata.get("leader", ""))
                     continue
                 self._told(operation, str(told))

@@ -1,31 +1,16 @@
-"""Coordinators of a run: the real API, store, leadership, membership, presence and reconciler, wired as in production."""
+"""Coordinators of a run: the production `Coordinator`, with what the simulation replaces around it."""
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate_common.dispatch import Dispatcher
-from headgate_coordinator.api.agents import AgentService
-from headgate_coordinator.api.membership import MembershipService
-from headgate_coordinator.api.mutations import Mutations
-from headgate_coordinator.api.planning import Planning
-from headgate_coordinator.api.queries import QueryService
-from headgate_coordinator.api.sinks import SinkService
-from headgate_coordinator.api.sources import SourceService
-from headgate_coordinator.api.statements import StatementService
-from headgate_coordinator.api.watch import WatchService
-from headgate_coordinator.catalog.operations import Rules
-from headgate_coordinator.catalog.snapshot import read_kinds
 from headgate_coordinator.catalog.store import StoreSettings
-from headgate_coordinator.catalog.watch import WatchHub
-from headgate_coordinator.cluster.control import Control
-from headgate_coordinator.cluster.leadership import Leadership
-from headgate_coordinator.config import Limits
-from headgate_coordinator.sql.limits import StatementLimits
-from headgate_coordinator.sql.planner import PlannerSettings, choose_agent
-from headgate_coordinator.sql.types.schema import SchemaLimits
+from headgate_coordinator.coordinator import Coordinator
+from headgate_simulation.invariants import Violation
 from headgate_simulation.processes import Environment, Program, Running
 from headgate_simulation.store import SimulatedStore
 
@@ -38,17 +23,23 @@ T = TypeVar("T")
 class CoordinatorProcess:
     """A started coordinator."""
 
-    def __init__(
-        self, store: SimulatedStore, leadership: Leadership, control: Control, leading: asyncio.Task[None]
-    ) -> None:
-        self.leadership = leadership
-        self.control = control
+    def __init__(self, world: World, name: str, coordinator: Coordinator, store: SimulatedStore) -> None:
+        self.coordinator = coordinator
+        self._world = world
+        self._name = name
         self._store = store
-        self._leading = leading
+        self._running = asyncio.create_task(coordinator.run())
+        self._running.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """In production the process would end. Nothing that can happen to a coordinator is a reason for that."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = "".join(traceback.format_exception(error))
+            self._world.broken(Violation("no defects", f"coordinator {self._name} ended by itself: {told}"))
 
     async def stop(self) -> None:
-        self._leading.cancel()
-        await asyncio.gather(self._leading, return_exceptions=True)
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
         await self._store.close()
 
 
@@ -61,65 +52,29 @@ async def run_inline(work: Callable[[], T], /) -> T:
 
 
 def coordinator_program(world: World) -> Program:
-    """As `headgate_coordinator.server` wires it, with what the simulation replaces."""
-    timings, limits = world.timings, Limits()
-    rules = Rules(
-        schema=SchemaLimits(),
-        deployment_deadline_us=round(timings.deployment_deadline * 1_000_000),
-        drain_deadline_us=round(timings.drain_deadline * 1_000_000),
-        refuse_cycles=False,
-    )
-
     async def start(environment: Environment) -> Running:
-        process = world.processes[environment.name]
+        world.database.stores[:] = [store for store in world.database.stores if store.alive]
         store = SimulatedStore(
             world.database,
             environment,
             world.store_faults[environment.name],
-            delay=world.weather.store_delay,
+            delay=world.plan.weather.store_delay,
             settings=StoreSettings(),
             committed=world.committed,
-            die=process.crash,
+            die=world.processes[environment.name].crash,
         )
-        holder = environment.ids.uid("process")
-        leadership: Leadership
-
-        async def lead(term: int) -> None:
-            await control.run(term)
-
-        control = Control(
-            store,
+        coordinator = Coordinator(
+            world.config,
+            store=store,
             transport=environment.transport,
             clock=environment.clock,
+            ids=environment.ids,
             source=environment.random,
-            timings=timings,
-            limits=limits,
-            choose_agent=choose_agent,
-            may_act=lambda term: leadership.term == term,
-        )
-        leadership = Leadership(
-            store,
-            clock=environment.clock,
-            source=environment.random,
-            timings=timings,
-            holder=holder,
             address=environment.address,
-            lead=lead,
+            run_planner=run_inline,
+            sole=world.plan.coordinators == 1,
         )
-        mutations = Mutations(store, leadership, rules, limits.plan_attempts)
-        planning = Planning(store, run=run_inline, limits=StatementLimits(), settings=PlannerSettings())
-        hub = WatchHub(store, read_kinds, clock=environment.clock)
-        services = [
-            AgentService(store, mutations, control.membership),
-            SourceService(store, mutations),
-            SinkService(store, mutations),
-            QueryService(store, mutations, planning),
-            StatementService(store, mutations, planning),
-            WatchService(store, hub, planning),
-            MembershipService(store, leadership, control.presence, rules, timings.session_ttl),
-        ]
-        environment.serve(Dispatcher(services, environment.ids))
-        leading = asyncio.create_task(leadership.run())
-        return CoordinatorProcess(store, leadership, control, leading)
+        environment.serve(Dispatcher(coordinator.services, environment.ids))
+        return CoordinatorProcess(world, environment.name, coordinator, store)
 
     return start

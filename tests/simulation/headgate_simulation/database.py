@@ -172,16 +172,13 @@ class FastConnection:
     def execute(self, statement: Any, parameters: Any = None) -> Any:
         many = isinstance(parameters, list)
         first = parameters[0] if many else parameters
-        compiled, extracted, collected, _ = statement._compile_w_cache(
-            self.dialect,
-            compiled_cache=_COMPILED,
-            column_keys=sorted(first) if first else [],
-            for_executemany=many and len(parameters) > 1,
-        )
-        prepared = _PREPARED.get(compiled)
-        if prepared is None:
-            prepared = _PREPARED[compiled] = _prepare(compiled, self.dialect)
-        if prepared is False or collected:
+        keys = tuple(first) if first else ()
+        known = _KNOWN.get((id(statement), keys, many))
+        if known is not None:
+            _, prepared, extracted = known
+        else:
+            prepared, extracted = self._compile(statement, keys, many)
+        if prepared is False:
             return self._slow.execute(statement, parameters)
         try:
             if many:
@@ -201,6 +198,22 @@ class FastConnection:
         if prepared.row is None:
             return Rows((), cursor.rowcount)
         return Rows(_rows(prepared, cursor.fetchall()), -1)
+
+    def _compile(self, statement: Any, keys: tuple[str, ...], many: bool) -> tuple[Any, Any]:
+        """The prepared statement, and where its own values are. One that comes again is then found by its identity."""
+        seen_before = "_generate_cache_key" in statement.__dict__
+        compiled, extracted, collected, _ = statement._compile_w_cache(
+            self.dialect, compiled_cache=_COMPILED, column_keys=sorted(keys), for_executemany=many
+        )
+        prepared = _PREPARED.get(compiled)
+        if prepared is None:
+            prepared = _PREPARED[compiled] = _prepare(compiled, self.dialect)
+        if collected:
+            return False, None
+        if seen_before:
+            # (kept alive here, so that nothing else ever has its id)
+            _KNOWN[id(statement), keys, many] = (statement, prepared, extracted)
+        return prepared, extracted
 
 
 class _Transaction:
@@ -226,6 +239,7 @@ class _Transaction:
 
 
 _COMPILED: dict[Any, Any] = {}
+_KNOWN: dict[tuple[int, tuple[str, ...], bool], tuple[Any, Any, Any]] = {}
 _PREPARED: dict[Any, Any] = {}
 _ROW_TYPES: dict[tuple[str, ...], Any] = {}
 

@@ -6,10 +6,11 @@ links and stores are set again from the weather and the faults that are active.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate_simulation.plan import Fault, Weather
+from headgate_simulation.plan import LEADER, Fault, Weather
 from headgate_simulation.store import StoreFaults
 from headgate_simulation.transport import Link
 
@@ -23,8 +24,12 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self._active: dict[str, Fault] = {}
+        # Faults whose target was chosen when they began.
+        self._struck: dict[str, Fault] = {}
 
     def begin(self, fault: Fault) -> None:
+        if fault.target == LEADER:
+            fault = self._struck[fault.id] = dataclasses.replace(fault, target=self._world.leading() or "c1")
         self._world.trace.note(fault.target, "fault", fault.id, detail=fault.kind)
         if fault.kind in _EVENTS:
             _EVENTS[fault.kind](self._world, fault)
@@ -35,6 +40,7 @@ class Faults:
                 self._world.runners[fault.target].break_all(bool(fault.get("transient")))
 
     def end(self, fault: Fault) -> None:
+        fault = self._struck.pop(fault.id, fault)
         if fault.kind in _AFTER:
             _AFTER[fault.kind](self._world, fault)
         if self._active.pop(fault.id, None) is not None:
@@ -72,7 +78,7 @@ class Faults:
                 fault.kind == "isolate" and touches
             ):
                 link.blocked += 1
-            elif fault.kind == "slow" and touches:
+            elif (fault.kind == "slow" and touches) or (fault.kind == "depose" and sender == target):
                 link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
             elif fault.kind == "lossy" and touches:
                 link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
@@ -85,9 +91,9 @@ class Faults:
         for fault in self._active.values():
             if fault.target != name:
                 continue
-            if fault.kind == "isolate-from-catalog":
+            if fault.kind in ("isolate-from-catalog", "depose"):
                 store.unreachable += 1
-            elif fault.kind == "commit-fails" and fault.get("after"):
+            elif fault.kind == "commit-lost":
                 store.fails_after = max(store.fails_after, _number(fault.get("share", 0.0)))
             elif fault.kind == "commit-fails":
                 store.fails_before = max(store.fails_before, _number(fault.get("share", 0.0)))

@@ -7,8 +7,9 @@ Names come from small pools, capacity is short, and faults overlap, because that
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
-from headgate_simulation.plan import AgentSpec, Fault, Operation, Plan, Weather
+from headgate_simulation.plan import LEADER, AgentSpec, Fault, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # Before this, the cluster forms and the first sources and sinks are made, without faults.
@@ -46,6 +47,7 @@ def generate(seed: int) -> Plan:
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
     count = source.randint(3, 8)
+    sizes = source.choice(((1, 2, 3), (3, 4, 6), (6, 8, 12), (6, 8, 12)))
     zones = source.choice((("",), ("east", "west"), ("a", "b", "c")))
     agents = []
     for number in range(1, count + 1):
@@ -53,7 +55,7 @@ def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
         agents.append(
             AgentSpec(
                 name=f"a{number}",
-                slots=source.choice((1, 2, 3, 4, 4, 6, 8)),
+                slots=source.choice(sizes),
                 zone=source.choice(zones),
                 engine=number <= 2 or source.random() < 0.7,
                 starts=None if late else round(source.uniform(0.0, 1.5), 3),
@@ -70,12 +72,12 @@ def _weather(source: random.Random) -> Weather:
         tail=source.choice((0.5, 2.0, 6.0)),
         tail_share=source.choice((0.0, 0.005, 0.02)) if rough else 0.0,
         loss=source.choice((0.0, 0.01, 0.05)) if rough else 0.0,
-        duplication=source.choice((0.0, 0.02, 0.1)) if rough else 0.0,
+        duplication=source.choice((0.0, 0.1, 0.5)),
         store_delay=source.choice((0.0005, 0.005, 0.05)),
         start_delay=source.choice((0.05, 0.5, 2.0)),
         stop_delay=source.choice((0.05, 0.3, 1.5)),
         ends=source.choice((0.0, 0.0, 0.15)),
-        breaks=source.choice((0.0, 0.1, 0.3)),
+        breaks=source.choice((0.0, 0.1, 0.4)),
         fails=source.choice((0.0, 0.0, 0.05)),
         refused=source.choice((0.0, 0.0, 0.05)),
     )
@@ -92,11 +94,11 @@ class _Operations:
         self._sinks: list[str] = []
         self._physical: list[str] = []
         self._logical = list(LOGICAL_SOURCES[: source.randint(1, 3)])
-        self._queries = [f"q{number}" for number in range(1, source.randint(4, 10) + 1)]
+        self._queries = [f"q{number}" for number in range(1, source.randint(5, 14) + 1)]
 
-    def add(self, at: float, kind: str, *, client: int | None = None, **arguments: object) -> None:
+    def add(self, at: float, kind: str, arguments: Mapping[str, object], *, client: int | None = None) -> None:
         source = self._source
-        with_request_id = kind == "setup" or source.random() < 0.85
+        with_request_id = kind == "setup" or source.random() < 0.9
         self.made.append(
             Operation(
                 id=f"o{len(self.made) + 1}",
@@ -104,8 +106,8 @@ class _Operations:
                 client=source.randrange(self._clients) + 1 if client is None else client,
                 kind=kind,
                 arguments=tuple(arguments.items()),
-                attempts=source.choice((1, 4, 6)) if with_request_id else 1,
-                timeout=source.choice((0.5, 2.0, 5.0)),
+                attempts=60 if kind == "setup" else source.choice((1, 5, 8)) if with_request_id else 1,
+                timeout=2.0 if kind == "setup" else source.choice((0.5, 2.0, 5.0)),
                 with_request_id=with_request_id,
             )
         )
@@ -120,7 +122,7 @@ class _Operations:
                 items.append(("create_physical_source", self._physical_source(logical, agent)))
         for number in range(1, source.randint(2, 4) + 1):
             items.append(("create_sink", self._sink(f"k{number}")))
-        self.add(2.0, "setup", client=1, items=tuple((kind, tuple(a.items())) for kind, a in items))
+        self.add(2.0, "setup", {"items": tuple((kind, tuple(a.items())) for kind, a in items)}, client=1)
 
     def _physical_source(self, logical: str, agent: str) -> dict[str, object]:
         name = f"{logical}_on_{agent}"
@@ -145,50 +147,56 @@ class _Operations:
     def workload(self) -> None:
         source = self._source
         ends = SETTLED + SPAN
-        for _ in range(source.randint(7, 16)):
-            at = source.uniform(SETTLED - 1.0, ends)
-            query = self._query()
-            self.add(at, "create_query", **query)
-            if source.random() < 0.45:
-                self.add(
-                    source.uniform(at, min(at + 15.0, ends)),
-                    "drop_query",
-                    name=query["name"],
-                    mode=source.choice(("", "HARD", "SOFT")),
-                    drain=source.choice((None, 2.0, 8.0)),
-                    allow_missing=source.random() < 0.3,
-                )
-            elif source.random() < 0.35:
-                self.add(
-                    source.uniform(at, min(at + 15.0, ends)),
-                    "stop_query",
-                    name=query["name"],
-                    mode=source.choice(("", "HARD", "SOFT")),
-                    drain=source.choice((None, 2.0, 8.0)),
-                )
+        for _ in range(source.randint(8, 18)):
+            # Most come early: there should be something to break.
+            at = SETTLED - 1.0 + (SPAN + 1.0) * source.random() ** 2
+            self._life_of_a_query(at, ends)
         for _ in range(source.randint(0, 6)):
             kind = source.choice(("get_query", "get_query", "list_queries", "snapshot"))
-            self.add(source.uniform(SETTLED, ends), kind, name=source.choice(self._queries))
+            self.add(source.uniform(SETTLED, ends), kind, {"name": source.choice(self._queries)})
         for _ in range(source.randint(0, 5)):
             self._catalog_operation(source.uniform(SETTLED, ends))
         for _ in range(source.randint(0, 4)):
             self._cluster_operation(source.uniform(SETTLED, ends))
         self.made.sort(key=lambda operation: operation.at)
 
+    def _life_of_a_query(self, at: float, ends: float) -> None:
+        """It is created, perhaps by two at a time; then perhaps stopped, dropped, and created again under its name."""
+        source = self._source
+        query = self._query()
+        self.add(at, "create_query", query)
+        if source.random() < 0.1:
+            self.add(at + source.uniform(0.0, 0.1), "create_query", {**self._query(), "name": query["name"]})
+        while at < ends and source.random() < 0.6:
+            # At once, while it deploys, or when it has run for a while.
+            at += source.choice((0.05, 0.5, 3.0, 12.0)) * source.uniform(0.5, 1.5)
+            kind = source.choice(("stop_query", "drop_query", "drop_query", "drop_query"))
+            stop: dict[str, object] = {
+                "name": query["name"],
+                "mode": source.choice(("", "HARD", "SOFT")),
+                "drain": source.choice((None, 2.0, 8.0)),
+            }
+            if kind == "drop_query":
+                stop["allow_missing"] = source.random() < 0.3
+            self.add(min(at, ends), kind, stop)
+            if kind == "drop_query" and source.random() < 0.3:
+                at += source.choice((0.02, 0.3, 2.0)) * source.uniform(0.5, 1.5)
+                self.add(min(at, ends), "create_query", {**self._query(), "name": query["name"]})
+
     def _catalog_operation(self, at: float) -> None:
         source = self._source
         logical = source.choice(self._logical)
         match source.randrange(6):
             case 0:
-                self.add(at, "create_sink", **self._sink(f"k{source.randint(1, 6)}"))
+                self.add(at, "create_sink", self._sink(f"k{source.randint(1, 6)}"))
             case 1:
-                self.add(at, "drop_sink", name=source.choice(self._sinks))
+                self.add(at, "drop_sink", {"name": source.choice(self._sinks)})
             case 2:
-                self.add(at, "create_physical_source", **self._physical_source(logical, source.choice(self._present)))
+                self.add(at, "create_physical_source", self._physical_source(logical, source.choice(self._present)))
             case 3:
-                self.add(at, "drop_physical_source", name=source.choice(self._physical or [logical]))
+                self.add(at, "drop_physical_source", {"name": source.choice(self._physical or [logical])})
             case 4:
-                self.add(at, "drop_logical_source", name=logical)
+                self.add(at, "drop_logical_source", {"name": logical})
             case _:
                 sink = f"b{source.randint(1, 3)}"
                 query = self._query()
@@ -199,46 +207,47 @@ class _Operations:
                 ]
                 if source.random() < 0.3:
                     items.append(("drop_query", (("name", source.choice(self._queries)), ("allow_missing", True))))
-                self.add(at, "bundle", items=tuple(items))
+                self.add(at, "bundle", {"items": tuple(items)})
 
     def _cluster_operation(self, at: float) -> None:
         source = self._source
         if self._late and source.random() < 0.5:
             late = source.choice(self._late)
             if source.random() < 0.5:
-                self.add(at, "create_agent", name=late)
-            self.add(at + source.uniform(-1.0, 3.0), "join", name=late)
+                self.add(at, "create_agent", {"name": late})
+            self.add(at + source.uniform(-1.0, 3.0), "join", {"name": late})
             return
         name = source.choice([agent.name for agent in self._agents])
         match source.randrange(5):
             case 0:
-                self.add(at, "leave", name=name)
+                self.add(at, "leave", {"name": name})
                 if source.random() < 0.7:
-                    self.add(at + source.uniform(0.5, 10.0), "join", name=name)
+                    self.add(at + source.uniform(0.5, 10.0), "join", {"name": name})
             case 1:
-                self.add(at, "drop_agent", name=name, force=False)
+                self.add(at, "drop_agent", {"name": name, "force": False})
             case 2:
-                self.add(at, "drop_agent", name=name, force=True)
+                self.add(at, "drop_agent", {"name": name, "force": True})
                 if source.random() < 0.5:
-                    self.add(at + source.uniform(0.5, 10.0), "join", name=name)
+                    self.add(at + source.uniform(0.5, 10.0), "join", {"name": name})
             case 3:
-                self.add(at, "create_agent", name=name)
+                self.add(at, "create_agent", {"name": name})
             case _:
                 other = source.choice([agent.name for agent in self._agents])
-                self.add(at, source.choice(("create_link", "drop_link")), from_agent=name, to_agent=other)
+                link = {"from_agent": name, "to_agent": other}
+                self.add(at, source.choice(("create_link", "drop_link")), link)
 
 
 def _faults(source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int) -> list[Fault]:
     names = [agent.name for agent in agents]
     leaders = [f"c{number}" for number in range(1, coordinators + 1)]
     faults = []
-    for number in range(1, source.randint(10, 36) + 1):
+    for number in range(1, source.randint(10, 30) + 1):
         kind, target, arguments = _fault(source, names, leaders)
         faults.append(
             Fault(
                 id=f"f{number}",
                 at=round(source.uniform(SETTLED - 0.5, SETTLED + SPAN), 3),
-                lasts=round(source.choice((0.05, 0.3, 1.0, 3.0, 8.0, 15.0)) * source.uniform(0.5, 1.5), 3),
+                lasts=round(source.choice((0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 8.0)) * source.uniform(0.5, 1.5), 3),
                 kind=kind,
                 target=target,
                 arguments=tuple(arguments.items()),
@@ -247,30 +256,55 @@ def _faults(source: random.Random, agents: tuple[AgentSpec, ...], coordinators: 
     return sorted(faults, key=lambda fault: fault.at)
 
 
+# What can go wrong, how often, and with whom: an agent, a coordinator, whoever leads at that moment, or any of them.
+_KINDS: tuple[tuple[float, str, str], ...] = (
+    (3.0, "crash", "agent"),
+    (1.5, "crash", "coordinator"),
+    (1.5, "pause", "agent"),
+    (1.0, "pause", "coordinator"),
+    (1.0, "depose", "leader"),
+    (1.5, "partition", "agent"),
+    (1.5, "one-way", "agent"),
+    (1.5, "one-way", "coordinator"),
+    (0.7, "isolate", "any"),
+    (0.7, "isolate-from-catalog", "coordinator"),
+    (1.5, "slow", "any"),
+    (1.5, "lossy", "any"),
+    (1.5, "duplicating", "coordinator"),
+    (1.0, "commit-fails", "coordinator"),
+    (1.5, "commit-lost", "coordinator"),
+    (1.5, "commit-pauses", "coordinator"),
+    (1.5, "crash-at-commit", "leader"),
+    (0.7, "wall-clock", "any"),
+    (1.5, "runs-break", "agent"),
+    (0.7, "journal-fails", "agent"),
+    (1.5, "crash-at-journal", "agent"),
+)
+
+
 def _fault(source: random.Random, agents: list[str], coordinators: list[str]) -> tuple[str, str, dict[str, object]]:
+    (_, kind, whom) = source.choices(_KINDS, weights=[entry[0] for entry in _KINDS])[0]
     agent, coordinator = source.choice(agents), source.choice(coordinators)
-    everyone = [*agents, *coordinators]
-    kinds: list[tuple[float, str, str, dict[str, object]]] = [
-        (3.0, "crash", agent, {}),
-        (2.0, "crash", coordinator, {}),
-        (1.5, "pause", agent, {}),
-        (1.5, "pause", coordinator, {}),
-        (2.0, "partition", agent, {"other": coordinator}),
-        (2.0, "one-way", agent, {"other": coordinator}),
-        (2.0, "one-way", coordinator, {"other": agent}),
-        (1.0, "isolate", source.choice(everyone), {}),
-        (1.0, "isolate-from-catalog", coordinator, {}),
-        (1.5, "slow", source.choice(everyone), {"factor": source.choice((20.0, 200.0, 1000.0))}),
-        (1.5, "lossy", source.choice(everyone), {"loss": source.choice((0.1, 0.3, 0.6))}),
-        (1.0, "duplicating", source.choice(everyone), {"share": source.choice((0.3, 0.8))}),
-        (1.5, "commit-fails", coordinator, {"share": source.choice((0.1, 0.5, 1.0)), "after": False}),
-        (2.0, "commit-fails", coordinator, {"share": source.choice((0.1, 0.5, 1.0)), "after": True}),
-        (1.0, "commit-pauses", coordinator, {"delay": source.choice((0.5, 2.0, 5.0))}),
-        (1.5, "crash-at-commit", coordinator, {"after": source.random() < 0.6}),
-        (1.0, "wall-clock", source.choice(everyone), {"by": source.choice((-86400.0, -30.0, 30.0, 86400.0))}),
-        (1.5, "runs-break", agent, {"transient": source.random() < 0.7}),
-        (0.7, "journal-fails", agent, {}),
-        (1.0, "crash-at-journal", agent, {"after": source.random() < 0.5}),
-    ]
-    (_, kind, target, arguments) = source.choices(kinds, weights=[entry[0] for entry in kinds])[0]
+    anyone = source.choice([*agents, *coordinators])
+    target = {"agent": agent, "coordinator": coordinator, "leader": LEADER, "any": anyone}[whom]
+    arguments: dict[str, object] = {}
+    match kind:
+        case "partition" | "one-way":
+            arguments["other"] = coordinator if whom == "agent" else agent
+        case "slow" | "depose":
+            arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
+        case "lossy":
+            arguments["loss"] = source.choice((0.1, 0.3, 0.6))
+        case "duplicating":
+            arguments["share"] = source.choice((0.3, 0.8))
+        case "commit-fails" | "commit-lost":
+            arguments["share"] = source.choice((0.1, 0.5, 1.0))
+        case "commit-pauses":
+            arguments["delay"] = source.choice((0.5, 2.0, 5.0))
+        case "crash-at-commit" | "crash-at-journal":
+            arguments["after"] = source.random() < 0.6
+        case "wall-clock":
+            arguments["by"] = source.choice((-86400.0, -30.0, 30.0, 86400.0))
+        case "runs-break":
+            arguments["transient"] = source.random() < 0.7
     return kind, target, arguments

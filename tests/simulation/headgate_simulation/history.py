@@ -84,8 +84,9 @@ class Asked:
     error: HeadgateError | None = None
     # Whether some try of it may have happened, or may yet.
     perhaps: bool = False
-    # Uids that commits on its behalf created.
+    # Uids that commits on its behalf created, and when.
     created: list[str] = field(default_factory=list)
+    happened: int | None = None
     commits: int = 0
 
 
@@ -115,13 +116,30 @@ class History:
         else:
             self._check_answer(asked)
 
+    def arrived(self, cause: str) -> tuple[str, int]:
+        """A try of an operation has reached a server; to be given back with what the server answers."""
+        self.tick += 1
+        return cause, self.tick
+
+    def refused(self, arrival: tuple[str, int], error: HeadgateError) -> None:
+        """A server refuses a try. What has happened is answered again, not refused, to whoever names its request."""
+        cause, tick = arrival
+        asked = self.asked.get(cause)
+        reason = error.reason.name
+        if asked is None or not asked.operation.with_request_id or reason in PERHAPS or reason in LATER:
+            return
+        if asked.happened is not None and asked.happened < tick:
+            text = f"{asked.operation} has happened, and its retry is refused: {error}"
+            fail("a retry gets the first answer", text, (cause, str(asked.operation.get("name", ""))))
+
     def committed(self, commit: Commit) -> None:
         self.tick += 1
         if commit.revision is None:
             return
-        asked = self.asked.get(commit.cause or "")
+        asked = self.asked.get(commit.cause)
         if asked is not None:
             asked.commits += 1
+            asked.happened = asked.happened or self.tick
             self._check_commit(asked, commit)
         for change in commit.revision.changes:
             if change.kind == "AGENT":

@@ -106,6 +106,11 @@ class Checker:
         self._database = database
         self._truth = truth
         self._story_read = 0
+        # The epoch of the grant to lead.
+        self.leader = 0
+        # Processes whose agent was dropped, and what agents said that they have forgotten.
+        self._dropped: set[str] = set()
+        self._forgotten: dict[tuple[str, str], int] = {}
         # The highest term that an agent has obeyed, and the highest epoch of a fragment that it was told of.
         self._terms: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
@@ -123,6 +128,7 @@ class Checker:
             before = {change.uid: self.mirror.by_kind[change.kind].get(change.uid) for change in changes}
             for change in changes:
                 self._transition(change, before[change.uid])
+            for change in changes:
                 self.mirror.apply(change)
             self._after(changes, before)
         if self.commits % FULL_EVERY == 0:
@@ -130,12 +136,11 @@ class Checker:
 
     def _one_leader(self, commit: Commit) -> None:
         """Two leaders never both act: what a controller writes, it writes in the term that leads at that moment."""
-        if commit.term is None:
-            return
         row = self._database.raw.execute(
             "SELECT epoch, session_uid FROM grants WHERE kind = 'coordinator' AND key = 'leader'"
         ).fetchone()
-        if row is None or row[0] != commit.term or row[1] is None:
+        self.leader = 0 if row is None else row[0]
+        if commit.term is not None and (row is None or row[0] != commit.term or row[1] is None):
             fail("one leader acts", f"{commit.coordinator} wrote in term {commit.term}, but {row} leads")
 
     def _revision(self, number: int) -> None:
@@ -161,6 +166,15 @@ class Checker:
             self._query_transition(change, before, after)
         elif change.kind == "FRAGMENT":
             self._fragment_transition(change, before, after)
+        elif change.kind == "AGENT":
+            self._agent_transition(change, before, after)
+
+    def _agent_transition(self, change: Change, before: Any, after: Any) -> None:
+        """A process whose agent was dropped is shut out for good."""
+        if before is not None and before.incarnation and (after is None or not after.incarnation):
+            self._dropped.add(before.incarnation)
+        if after is not None and after.incarnation in self._dropped:
+            fail("a dropped process stays out", f"{after.incarnation} is back as agent {change.name}", (change.name,))
 
     def _query_transition(self, change: Change, before: Any, after: Any) -> None:
         about = (change.name, change.uid)
@@ -172,7 +186,6 @@ class Checker:
         if after is None:
             if not any(_leads(_QUERY_STEPS, was, end) for end in QUERY_ENDED):
                 fail("legal transitions", f"query {change.name} was deleted while {was}", about)
-            self._name_lock(before)
             return
         now = QUERY_STATES[after.state]
         if not _leads(_QUERY_STEPS, was, now):
@@ -183,6 +196,8 @@ class Checker:
                 f"query {change.name}: {DESIRED[before.desired_state]} became {DESIRED[after.desired_state]}",
                 about,
             )
+        if was != now and now == "RUNNING" and after.desired_state != catalog.DESIRED_STATE_RUNNING:
+            fail("what is unwanted is not brought up", f"query {change.name} is RUNNING, though it was stopped", about)
         if was != now and now == "STOPPED" and after.desired_state == catalog.DESIRED_STATE_RUNNING:
             fail("legal transitions", f"query {change.name} is STOPPED, though nobody asked for it", about)
         if now == "FAILED" and not after.failure.reason:
@@ -197,8 +212,6 @@ class Checker:
                 fail("legal transitions", f"fragment {change.name} begins {FRAGMENT_STATES[after.state]}", about)
             return
         if after is None:
-            if before.slots_held:
-                self._run_is_gone(before, before, about)
             return
         was, now = FRAGMENT_STATES[before.state], FRAGMENT_STATES[after.state]
         new_epoch = after.epoch != before.epoch
@@ -208,27 +221,38 @@ class Checker:
             fail("legal transitions", f"fragment {change.name} went from {was} to {now}", about)
         if was != now and now == "PENDING" and not new_epoch:
             fail("epochs grow", f"fragment {change.name} begins again in epoch {after.epoch}", about)
-        if before.slots_held and not (after.slots_held and after.agent == before.agent):
-            self._run_is_gone(before, after, about)
 
-    def _run_is_gone(self, before: Any, after: Any, about: tuple[str, ...]) -> None:
-        """Slots are returned when nothing runs any more; an agent that is lost or declared gone cannot be asked."""
-        agent = self.mirror.agents_by_name.get(before.agent)
-        lost = agent is None or agent.state == UNREACHABLE
-        if after.agent != before.agent or lost:
+    def _run_is_not_well(self, fragment: Any, about: tuple[str, ...]) -> None:
+        """A run that is well, on the process that the catalog knows, is not replaced."""
+        agent = self.mirror.agents_by_name.get(fragment.agent)
+        for run in self._truth.runs_of(fragment.uid):
+            if (
+                agent is not None
+                and run.agent == fragment.agent
+                and run.epoch == fragment.epoch
+                and run.incarnation == agent.incarnation
+            ):
+                fail("a run that is well is not replaced", f"{run} runs, and gets a new epoch", about)
+
+    def _runs(self, before: Any, after: Any) -> None:
+        """What really runs allows what the catalog says now."""
+        about = (before.query, before.query_uid, before.uid, before.agent)
+        moved = after is not None and after.agent != before.agent
+        if after is None:
+            self._run_is_gone("name lock", before, about)
+        elif before.slots_held and not after.slots_held and not moved:
+            self._run_is_gone("slots are returned when the run is gone", before, about)
+        elif after.epoch != before.epoch and not moved and FRAGMENT_STATES[before.state] in ("STARTED", "RUNNING"):
+            self._run_is_not_well(before, about)
+
+    def _run_is_gone(self, invariant: str, fragment: Any, about: tuple[str, ...]) -> None:
+        """Slots and names are free when nothing runs any more; a process that is lost or shut out cannot be asked."""
+        agent = self.mirror.agents_by_name.get(fragment.agent)
+        if agent is None or agent.state == UNREACHABLE:
             return
-        for run in self._truth.runs_of(before.uid):
-            if run.agent == before.agent and run.epoch <= before.epoch and run.incarnation == agent.incarnation:
-                fail("slots are returned when the run is gone", f"{run} still runs, but its slots are free", about)
-
-    def _name_lock(self, query: Any) -> None:
-        """A name is free only when no run of the query's current epochs is left on an agent that still counts."""
-        for fragment in self.mirror.fragments(query.uid):
-            agent = self.mirror.agents_by_name.get(fragment.agent)
-            for run in self._truth.runs_of(fragment.uid):
-                counts = agent is not None and run.agent == fragment.agent and run.incarnation == agent.incarnation
-                if run.epoch == fragment.epoch and counts:
-                    fail("name lock", f"query {query.name} was deleted while {run} still runs", (query.name, query.uid))
+        for run in self._truth.runs_of(fragment.uid):
+            if run.agent == fragment.agent and run.epoch <= fragment.epoch and run.incarnation == agent.incarnation:
+                fail(invariant, f"{run} still runs, but the catalog lets go of it", about)
 
     def _after(self, changes: Iterable[Change], before: dict[str, Any]) -> None:
         mirror = self.mirror
@@ -248,6 +272,8 @@ class Checker:
                     if side is not None:
                         agents[side.agent] = None
                         queries[side.query_uid] = None
+                if was is not None:
+                    self._runs(was, now)
                 if now is not None and (was is None or was.agent != now.agent):
                     self._placement(now)
                 if now is not None and (was is None or (was.state, was.epoch) != (now.state, now.epoch)):
@@ -334,13 +360,30 @@ class Checker:
         if term < asked.term:
             fail("lower terms are refused", f"{agent} obeyed term {term} after {asked.term}", (agent, uid))
         if method in ("RegisterFragment", "StartFragment") and epoch < asked.epoch:
-            fail("lower epochs are refused", f"{agent} obeyed {method} of epoch {epoch} after {asked.epoch}", (agent, uid))
+            fail(
+                "lower epochs are refused",
+                f"{agent} obeyed {method} of epoch {epoch} after {asked.epoch}",
+                (agent, uid),
+            )
+        if method == "RegisterFragment" and epoch <= self._forgotten.get((agent, uid), 0):
+            fail(
+                "what is forgotten stays forgotten", f"{agent} took epoch {epoch}, which it had forgotten", (agent, uid)
+            )
         self._terms[agent] = max(self._terms.get(agent, 0), term)
-        self._epochs[agent, uid] = max(self._epochs.get((agent, uid), 0), epoch)
+        if method != "StopFragment":
+            self._epochs[agent, uid] = max(self._epochs.get((agent, uid), 0), epoch)
         if method == "UnregisterFragment":
+            self._forgotten[agent, uid] = max(self._forgotten.get((agent, uid), 0), epoch)
             for run in self._truth.runs_of(uid):
                 if run.agent == agent and run.epoch <= epoch:
                     fail("unregistered means gone", f"{run} still runs, though {agent} said it is gone", (agent, uid))
+
+    def remembered(self, agent: str, known: dict[str, int]) -> None:
+        """What an agent said yes to, its next process knows: by uid, the highest epoch that it was told of."""
+        for (name, uid), epoch in self._epochs.items():
+            if name == agent and known.get(uid, 0) < epoch:
+                text = f"{agent} said yes to epoch {epoch} of {uid}, and its next process knows {known.get(uid)}"
+                fail("yes is durable", text, (agent, uid))
 
     # Every so often, and at quiet
 

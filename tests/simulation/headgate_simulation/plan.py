@@ -11,6 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 
+# The target of a fault that strikes whichever coordinator leads when it begins.
+LEADER = "leader"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
     name: str

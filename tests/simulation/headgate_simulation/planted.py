@@ -116,7 +116,7 @@ PLANTED: tuple[Planted, ...] = (
             Edit(
                 f"{_STATES}:_stopping",
                 "if all(not fragment.held for fragment in now.fragments):",
-                'if all(not fragment.held or fragment.attempts for fragment in now.fragments):',
+                "if all(not fragment.held or fragment.attempts for fragment in now.fragments):",
             ),
             Edit(
                 f"{_ADVANCE}:_write",
@@ -182,7 +182,11 @@ PLANTED: tuple[Planted, ...] = (
         "reconciler wake-up lost",
         "a change that comes while a query is being looked at is forgotten, and nothing looks again",
         (
-            Edit(f"{_RECONCILER}:Reconciler._mark", "if work.dirty_since is None:", "if work.dirty_since is None and work.looking is None:"),
+            Edit(
+                f"{_RECONCILER}:Reconciler._mark",
+                "if work.dirty_since is None:",
+                "if work.dirty_since is None and work.looking is None:",
+            ),
             Edit(f"{_RECONCILER}:Reconciler._tick", "self._mark(uid)", "pass"),
         ),
     ),
@@ -212,8 +216,10 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "request_id forgotten",
         "a retry of a request that has happened makes it happen again",
-        (Edit("headgate_coordinator.catalog.requests:lookup", "if row is None:", "if True:"),
-         Edit("headgate_coordinator.catalog.requests:remember", "tx.connection.execute(", "str("),),
+        (
+            Edit("headgate_coordinator.catalog.requests:lookup", "if row is None:", "if True:"),
+            Edit("headgate_coordinator.catalog.requests:remember", "tx.connection.execute(", "str("),
+        ),
     ),
     Planted(
         "watch event before the commit",
@@ -320,7 +326,11 @@ def _apply(edit: Edit) -> list[tuple[Any, str, Any]]:
     if source.count(old) != 1:
         raise LookupError(f"{edit.target} has {source.count(old)} times: {old!r}")
     scope: dict[str, Any] = {}
-    exec(compile(source.replace(old, edit.new), f"<planted in {edit.target}>", "exec", _FLAGS, True), module.__dict__, scope)
+    exec(
+        compile(source.replace(old, edit.new), f"<planted in {edit.target}>", "exec", _FLAGS, True),
+        module.__dict__,
+        scope,
+    )
     changed = scope[name]
     places = [(holder, name)]
     if holder is module:

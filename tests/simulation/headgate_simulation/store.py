@@ -80,6 +80,10 @@ class SimulatedStore(InlineStore):
         self._committed = committed
         self._die = die
 
+    @property
+    def alive(self) -> bool:
+        return self._environment.domain.alive
+
     async def read(self, operation: Operation[T]) -> T:
         await self._pause()
         self._environment.domain.check()

@@ -111,7 +111,7 @@ class Network:
         self.calls = 0
         # Told when a server begins to handle a call; what it answers is told when the call has been answered.
         self.arrived: Callable[[str, Method, Message], Any] = lambda server, method, request: None
-        self.answered: Callable[[Any, str, Method, Message, HeadgateError | None], None] = lambda *told: None
+        self.answered: Callable[[Any, str, Method, Message, Message | HeadgateError], None] = lambda *told: None
         self._seed = seed
         self._profile = profile
         self._endpoints: dict[str, _Endpoint] = {}
@@ -300,19 +300,19 @@ class _UnaryCall:
 
     async def _handle(self, endpoint: _Endpoint, request: Message, call: Call, first: bool) -> None:
         outcome: bytes | status_pb2.Status
-        failed: HeadgateError | None = None
+        told: Message | HeadgateError
         token = self._network.arrived(endpoint.name, self._path.method, request)
         try:
-            response = await endpoint.dispatcher.unary(self._path.method.path, request, call)
-            outcome = response.SerializeToString()
+            told = await endpoint.dispatcher.unary(self._path.method.path, request, call)
+            outcome = told.SerializeToString()
         except HeadgateError as error:
-            failed = error
+            told = error
             outcome = to_status(error)
         except asyncio.CancelledError:
-            failed = HeadgateError(CANCELLED, "the caller gave up")
-            outcome = to_status(failed)
+            told = HeadgateError(CANCELLED, "the caller gave up")
+            outcome = to_status(told)
         endpoint.domain.check()
-        self._network.answered(token, self._path.caller, self._path.method, request, failed)
+        self._network.answered(token, self._path.caller, self._path.method, request, told)
         if first:
             endpoint.exchanges.pop(self._path.number, None)
             self._network.post(self._path.back, self._settle, outcome)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from headgate.catalog import v1 as catalog
 from headgate_simulation.loop import Domain, SimulationError
+
+ENDED = (catalog.FRAGMENT_STATE_STOPPED, catalog.FRAGMENT_STATE_TERMINATED, catalog.FRAGMENT_STATE_FAILED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +37,8 @@ class Truth:
         # (uid, epoch) of runs that were running, and that completed by themselves.
         self.ran: set[tuple[str, int]] = set()
         self.completed: set[tuple[str, int]] = set()
+        # Those whose end an agent has told the coordinator.
+        self._ended: set[tuple[str, int]] = set()
 
     def begin(self, run: Run) -> None:
         """A run begins to act. One process never acts in two runs of one fragment at a time."""
@@ -41,6 +47,8 @@ class Truth:
                 raise TwoRuns(f"one epoch acts at a time: {run} begins while {other} runs")
             if other.epoch == run.epoch and other.agent != run.agent:
                 raise TwoRuns(f"one epoch acts at a time: {run} begins while {other} runs elsewhere")
+        if (run.uid, run.epoch) in self._ended:
+            raise TwoRuns(f"what has ended does not run again: {run} begins, though its end was told")
         self._runs.setdefault(run.uid, {})[id(run)] = run
 
     def running(self, run: Run) -> None:
@@ -52,6 +60,12 @@ class Truth:
     def complete(self, run: Run) -> None:
         self.completed.add((run.uid, run.epoch))
         self.end(run)
+
+    def told(self, status: Any) -> None:
+        """An agent has answered with its status."""
+        for one in status.fragments:
+            if one.state in ENDED:
+                self._ended.add((one.fragment.uid, one.fragment.epoch))
 
     def runs_of(self, uid: str) -> list[Run]:
         found = self._runs.get(uid)

@@ -11,29 +11,31 @@ import asyncio
 import gc
 import logging
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_common.dispatch import Method
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.config import Timings
+from headgate_coordinator.config import CoordinatorConfig
 from headgate_coordinator.errors import REASONS
 from headgate_simulation import quiet
 from headgate_simulation.agents import RunFaults, ScriptedRunner, SimulatedDisk, agent_program
 from headgate_simulation.clients import Client, Watcher
-from headgate_simulation.coordinators import coordinator_program
+from headgate_simulation.coordinators import CoordinatorProcess, coordinator_program
 from headgate_simulation.database import FastDatabase
 from headgate_simulation.faults import Faults
 from headgate_simulation.history import History
-from headgate_simulation.invariants import Checker, Violation, fail
+from headgate_simulation.invariants import Asked, Checker, Violation, fail
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
 from headgate_simulation.store import Commit, StoreFaults
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
-from headgate_simulation.transport import Link, Network
+from headgate_simulation.transport import CAUSE, Link, Network
 from headgate_simulation.truth import Truth
 
 CALM = Weather()
@@ -76,7 +78,7 @@ class World:
         self.store_faults: dict[str, StoreFaults] = {}
         self.run_faults: dict[str, RunFaults] = {}
         self.runners: dict[str, ScriptedRunner] = {}
-        self.timings = Timings()
+        self.config = CoordinatorConfig()
         self.processes: dict[str, Process] = {}
         # Names of the processes that should be up, faults aside.
         self.wanted: dict[str, None] = {}
@@ -84,6 +86,7 @@ class World:
         # Incarnations that were dropped and must not act as if nothing had happened.
         self._domain = Domain("world")
         self._broken: SimulationError | None = None
+        self._leader = 0
         self._build()
 
     def _build(self) -> None:
@@ -126,22 +129,50 @@ class World:
         if commit.revision is not None:
             for change in commit.revision.changes:
                 self.trace.note(commit.coordinator, "commit", change.name, change.uid, detail=_told(change))
-        try:
+        with self._checking():
             self.history.committed(commit)
             self.checker.committed(commit)
-        except SimulationError as error:
-            self.broken(error)
-            raise
+            self._leader_is_alone()
+
+    def _leader_is_alone(self) -> None:
+        """When the leadership passes, nobody else may still believe that it leads."""
+        leader = self.checker.leader
+        if leader == self._leader:
+            return
+        self._leader = leader
+        for name in self.store_faults:
+            running = self.processes[name].running
+            believed = running.coordinator.leadership.term if isinstance(running, CoordinatorProcess) else None
+            if believed is not None and believed != leader:
+                fail("one leader at a time", f"term {leader} begins while {name} still leads in {believed}", (name,))
+
+    def leading(self) -> str | None:
+        """The coordinator that believes it leads, if there is one."""
+        for name in self.store_faults:
+            running = self.processes[name].running
+            if isinstance(running, CoordinatorProcess) and running.coordinator.leadership.term is not None:
+                return name
+        return None
 
     def _arrived(self, server: str, method: Method, request: Any) -> Any:
         """Called when a server begins to handle a call."""
-        return self.checker.asked(server, request.fragment.uid) if method.name in COMMANDS else None
+        if method.name in COMMANDS:
+            return self.checker.asked(server, request.fragment.uid)
+        return self.history.arrived(CAUSE.get()) if CAUSE.get() else server
 
-    def _answered(self, asked: Any, caller: str, method: Method, request: Any, error: HeadgateError | None) -> None:
+    def _answered(self, token: Any, caller: str, method: Method, request: Any, told: Any) -> None:
         """Called when a server has answered a call, whether or not its answer arrives."""
-        if method.name not in COMMANDS:
-            return
-        told = "OK" if error is None else error.reason.name
+        with self._checking():
+            failed = isinstance(told, HeadgateError)
+            if method.name in COMMANDS:
+                self._obeyed(token, caller, method, request, told.reason.name if failed else "OK")
+            elif method.name == "GetStatus":
+                if not failed:
+                    self.truth.told(told)
+            elif failed and CAUSE.get():
+                self.history.refused(token, told)
+
+    def _obeyed(self, asked: Asked, caller: str, method: Method, request: Any, told: str) -> None:
         fragment, command = request.fragment, request.command
         self.trace.note(
             asked.agent,
@@ -149,12 +180,25 @@ class World:
             fragment.uid,
             detail=f"epoch {fragment.epoch} term {command.term} of {caller}: {told}",
         )
-        if error is None:
-            try:
-                self.checker.obeyed(asked, command.term, method.name, fragment)
-            except SimulationError as broken:
-                self.broken(broken)
-                raise
+        if told == "OK":
+            self.checker.obeyed(asked, command.term, method.name, fragment)
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """What breaks inside breaks the run, whoever catches the exception."""
+        try:
+            yield
+        except SimulationError as error:
+            self.broken(error)
+            raise
+
+    def opened(self, name: str, registry: FragmentRegistry) -> None:
+        """An agent has read its journal: all that it said yes to must be there."""
+        with self._checking():
+            known = {uid: held.epoch for uid, held in registry._held.items()}
+            for uid, (epoch, _) in registry._tombstones.items():
+                known[uid] = max(known.get(uid, 0), epoch)
+            self.checker.remembered(name, known)
 
     def broken(self, error: SimulationError) -> None:
         """Something that must hold does not. The first such thing ends the run, whoever swallows the exception."""

@@ -42,7 +42,10 @@ class Agent:
     async def register(self, uid: str = "f", epoch: int = 1, term: int = 1, to: str = "", **plan: Any) -> None:
         await self.registry.register(
             cluster.RegisterFragmentRequest(
-                command=command(term, to), fragment=ref(uid, epoch), query="q", query_uid="query-1",
+                command=command(term, to),
+                fragment=ref(uid, epoch),
+                query="q",
+                query_uid="query-1",
                 plan=catalog.FragmentPlan(ordinal=1, slots=2, **plan),
             )
         )
@@ -52,7 +55,9 @@ class Agent:
 
     async def stop(self, uid: str = "f", epoch: int = 1, term: int = 1, soft: bool = False) -> None:
         mode = catalog.STOP_MODE_SOFT if soft else catalog.STOP_MODE_HARD
-        await self.registry.stop(cluster.StopFragmentRequest(command=command(term), fragment=ref(uid, epoch), mode=mode))
+        await self.registry.stop(
+            cluster.StopFragmentRequest(command=command(term), fragment=ref(uid, epoch), mode=mode)
+        )
 
     async def unregister(self, uid: str = "f", epoch: int = 1, term: int = 1) -> None:
         await self.registry.unregister(

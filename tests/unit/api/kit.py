@@ -25,7 +25,7 @@ from headgate_coordinator.coordinator import Coordinator
 T = TypeVar("T")
 
 # Nothing happens behind a test's back: agents are made ACTIVE by hand, are never heard of, and are never given up.
-QUIET = Timings(poll_timeout_min=3600.0, poll_timeout_max=3600.0, command_timeout=3600.0)
+QUIET = Timings(poll_timeout_min=3600.0, poll_timeout_max=3600.0, command_timeout=3600.0, leader_ttl=3600.0)
 
 
 class Silence:

@@ -8,7 +8,8 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator import errors
 from headgate_coordinator.catalog.changes import history
-from tests.unit.api.kit import QUERY, Client
+from headgate_coordinator.catalog.inline import InlineDatabase
+from tests.unit.api.kit import QUERY, Client, with_limits
 
 SCHEMA = catalog.Schema(fields=[catalog.Field(name="x", type="INT32")])
 SECRET = "don't tell"
@@ -202,9 +203,9 @@ async def test_a_bundle_with_one_bad_item_does_nothing_and_names_it(client: Clie
         ("DROP SINK ghost", errors.SINK_NOT_FOUND, "DROP SINK ghost"),
         ("DROP SNIK ghost", errors.PARSE_ERROR, ""),
         ("SHOW SINKS", errors.UNSUPPORTED, ""),
-        ("CREATE QUERY q AS SELECT nothing FROM nowhere INTO out", errors.BIND_ERROR, None),
+        ("CREATE QUERY q AS SELECT nothing FROM lrb INTO out", errors.BIND_ERROR, None),
     ):
-        error = await client.refused(bundle(good, good if False else bad), reason)
+        error = await client.refused(bundle(good, bad), reason)
         assert error.metadata["item"] == "1"
         assert error.message.startswith("item 1: ")
         (failure,) = [detail for detail in error.details if isinstance(detail, catalog.StatementFailure)]
@@ -267,6 +268,20 @@ async def test_topology_and_uniqueness_are_checked_at_the_end_of_a_bundle(client
     error = await client.refused(bundle("CREATE SINK v (x INT32) TYPE VOID", source), errors.ALREADY_EXISTS)
     assert error.metadata["item"] == "1"
     await client(bundle(source, catalog.DropPhysicalSourceRequest(name="p1")))
+
+
+async def test_a_bundle_has_a_bounded_number_of_queries() -> None:
+    database = InlineDatabase()
+    client = await Client(database, with_limits(bundle_queries=2)).lead()
+    await client.cluster()
+    queries = [f"CREATE QUERY q{number} AS {QUERY}" for number in range(3)]
+    await client.refused(bundle(*queries), INVALID_ARGUMENT)
+    rehearsal = catalog.ExecuteStatementRequest(statement=";".join(queries), validate_only=True)
+    await client.refused(rehearsal, INVALID_ARGUMENT)
+    await client(bundle(*queries[:2]))
+    await execute(client, queries[2])
+    await client.close()
+    database.close()
 
 
 async def test_a_sink_by_field_and_by_into_must_be_the_same(client: Client) -> None:

@@ -44,8 +44,16 @@ class Catalog:
     async def add_agent(self, name: str, slots: int = 10, incarnation: str = "p1") -> str:
         def add(tx: Tx) -> str:
             uid = agent_rows.insert_agent(
-                tx, name=name, address=f"{name}:1", slots=slots, zone="", group="", labels={}, roles=("FRAGMENTS",),
-                has_engine=True, incarnation=incarnation,
+                tx,
+                name=name,
+                address=f"{name}:1",
+                slots=slots,
+                zone="",
+                group="",
+                labels={},
+                roles=("FRAGMENTS",),
+                has_engine=True,
+                incarnation=incarnation,
             )
             agent_rows.update_agent(tx, uid, state="ACTIVE")
             return uid
@@ -57,15 +65,26 @@ class Catalog:
         return await self.write(lambda tx: create_query(tx, plan_of(*where, **options), name))
 
     async def status(
-        self, *reported: tuple[str, int, int], agent: str = "a", asked: str = "p1", process: str = "p1",
-        full: bool = False, revision: int | None = None, error: cluster.FragmentError | None = None,
+        self,
+        *reported: tuple[str, int, int],
+        agent: str = "a",
+        asked: str = "p1",
+        process: str = "p1",
+        full: bool = False,
+        revision: int | None = None,
+        error: cluster.FragmentError | None = None,
         forgotten: tuple[str, ...] = (),
     ) -> Applied:
         answer = cluster.GetStatusResponse(
-            incarnation=process, version=1, full=full, forgotten=forgotten,
+            incarnation=process,
+            version=1,
+            full=full,
+            forgotten=forgotten,
             fragments=[
                 cluster.FragmentStatus(
-                    fragment=cluster.FragmentRef(uid=uid, epoch=epoch), state=state, error=error  # type: ignore[arg-type]
+                    fragment=cluster.FragmentRef(uid=uid, epoch=epoch),
+                    state=state,
+                    error=error,  # type: ignore[arg-type]
                 )
                 for uid, epoch, state in reported
             ],
@@ -202,9 +221,7 @@ async def test_an_answer_is_dropped_if_the_agent_is_another_process_by_now(data:
 async def test_a_shut_out_process_stays_out_and_all_it_has_is_to_be_stopped(data: Catalog) -> None:
     await data.add_agent("a", incarnation="")
     await data.write(
-        lambda tx: tx.connection.execute(
-            insert(fenced_incarnations).values(incarnation="p1", agent_name="a", time=0)
-        )
+        lambda tx: tx.connection.execute(insert(fenced_incarnations).values(incarnation="p1", agent_name="a", time=0))
     )
     applied = await data.status(("fragment-x", 3, RUNNING), asked="")
     assert not applied.accepted and applied.zombies == (Run("fragment-x", 3),)
@@ -217,7 +234,9 @@ async def test_what_a_full_answer_lacks_gets_a_new_epoch_and_its_query_goes_back
     kept = (await data.fragments(uid))[0]
     await data.status((kept.uid, 1, RUNNING), full=True)
     assert [(one.state, one.epoch) for one in await data.fragments(uid)] == [
-        ("RUNNING", 1), ("PENDING", 2), ("PENDING", 2)
+        ("RUNNING", 1),
+        ("PENDING", 2),
+        ("PENDING", 2),
     ]
     assert await data.state(uid) == "DEPLOYING"
     assert await data.slots() == {"a": 3}

@@ -40,8 +40,14 @@ class Coordinator:
         self.terms: list[int] = []
         self.acting = 0
         self.leadership = Leadership(
-            self.store, clock=self.clock, source=random.Random(name), timings=timings, holder=name,
-            address=f"{name}:1", lead=self._lead, sole=sole,
+            self.store,
+            clock=self.clock,
+            source=random.Random(name),
+            timings=timings,
+            holder=name,
+            address=f"{name}:1",
+            lead=self._lead,
+            sole=sole,
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -82,7 +88,7 @@ async def coordinators(*names: str, **options: object) -> AsyncIterator[list[Coo
 
 async def until(condition: object, seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
+        while not condition():  # type: ignore[operator]  # noqa: ASYNC110 - any condition
             await asyncio.sleep(0.005)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2
 from google.rpc import error_details_pb2
 
 from headgate.catalog import v1 as catalog
@@ -17,6 +17,7 @@ from headgate.cluster import v1 as cluster
 from headgate_common.dispatch import MAX_VIOLATIONS, Call, Dispatcher, check, method_of, methods, snake_case
 from headgate_common.errors import INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, HeadgateError
 from headgate_common.ids import RandomIds
+from headgate_common.nul import find_nul
 from tests.unit.common.transport_contract import (
     FRAGMENTS,
     REFUSED,
@@ -131,6 +132,36 @@ def test_violations_name_nested_and_repeated_fields() -> None:
     assert caught.value.reason is INVALID_ARGUMENT
     assert caught.value.metadata["field"] == "items[1].item"
     assert caught.value.message.startswith("items[1].item: ")
+
+
+@pytest.mark.parametrize(
+    ("request_message", "field"),
+    [
+        (cluster.LeaveClusterRequest(name="a\0b", incarnation="x"), "name"),
+        (
+            catalog.ApplyBundleRequest(items=[catalog.BundleItem(statement="a"), catalog.BundleItem(statement="\0")]),
+            "items[1].statement",
+        ),
+        (catalog.WatchRequest(columns=["a", "b\0"]), "columns[1]"),
+        (cluster.RegisterAgentRequest(name="a", address="b", incarnation="c", labels={"zone": "\0"}), 'labels["zone"]'),
+        (cluster.RegisterAgentRequest(name="a", address="b", incarnation="c", labels={"\0": "x"}), "labels"),
+    ],
+)
+def test_a_nul_character_in_any_text_is_refused_by_field(request_message: Any, field: str) -> None:
+    with pytest.raises(HeadgateError) as caught:
+        check(request_message)
+    assert caught.value.reason is INVALID_ARGUMENT
+    assert caught.value.metadata["field"] == field
+    assert "NUL" in caught.value.message
+    (bad,) = caught.value.details
+    assert isinstance(bad, error_details_pb2.BadRequest)
+    assert bad.field_violations[0].field == field
+
+
+def test_a_zero_byte_that_belongs_to_a_number_is_not_a_nul() -> None:
+    number = struct_pb2.Value(number_value=1.0)
+    assert b"\0" in number.SerializeToString()
+    assert find_nul(number) is None
 
 
 def test_thousands_of_violations_make_a_short_error() -> None:

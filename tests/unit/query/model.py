@@ -63,9 +63,7 @@ class World:
                 assert blame is None or not self.query.failed
                 failed = self.query.failed or blame is not None
                 assert to != "FAILED" or failed
-                self.query = replace(
-                    self.query, state=to, failed=failed, has_run=self.query.has_run or to == "RUNNING"
-                )
+                self.query = replace(self.query, state=to, failed=failed, has_run=self.query.has_run or to == "RUNNING")
             case StopHard():
                 assert self.query.stop_mode == "SOFT"
                 self.query = replace(self.query, stop_mode="HARD")
@@ -102,8 +100,16 @@ class World:
                 return
             agent = free[0]
         self.fragments[one.uid] = replace(
-            one, state="PENDING", epoch=one.epoch + 1, agent=agent, agent_name=agent, incarnation="", held=True,
-            draining=False, backing_off=False, last_error="",
+            one,
+            state="PENDING",
+            epoch=one.epoch + 1,
+            agent=agent,
+            agent_name=agent,
+            incarnation="",
+            held=True,
+            draining=False,
+            backing_off=False,
+            last_error="",
         )
 
     def _gone(self, one: FragmentView) -> None:
@@ -176,9 +182,7 @@ class World:
                 self.fragments[uid] = replace(one, state="RUNNING", incarnation=agent.incarnation)
             elif one.state in ("STARTED", "RUNNING") and not self._hard:
                 # The agent does not know it.
-                self.fragments[uid] = replace(
-                    one, state="PENDING", epoch=one.epoch + 1, incarnation="", draining=False
-                )
+                self.fragments[uid] = replace(one, state="PENDING", epoch=one.epoch + 1, incarnation="", draining=False)
 
     def time_passes(self) -> None:
         """Back-offs are over."""

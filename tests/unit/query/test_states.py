@@ -36,8 +36,12 @@ def worlds(draw: st.DrawFn) -> World:
     """Any legal combination of a query, its fragments and their agents."""
     agents = {
         uid: AgentView(
-            uid, uid, active=draw(st.booleans()), incarnation=f"{uid}-{draw(st.integers(1, 2))}",
-            lost=draw(st.booleans()), unreachable_for="5 s",
+            uid,
+            uid,
+            active=draw(st.booleans()),
+            incarnation=f"{uid}-{draw(st.integers(1, 2))}",
+            lost=draw(st.booleans()),
+            unreachable_for="5 s",
         )
         for uid in AGENTS
     }
@@ -49,8 +53,15 @@ def worlds(draw: st.DrawFn) -> World:
     stop_mode = "" if desired == "RUNNING" else draw(st.sampled_from(["SOFT", "HARD"]))
     has_run = state in ("RUNNING", "STOPPED", "TERMINATED") or (state != "PENDING" and draw(st.booleans()))
     query = QueryView(
-        "q", "q", state, desired, stop_mode, failed, has_run,
-        deployment_late=draw(st.booleans()), drain_late=draw(st.booleans()),
+        "q",
+        "q",
+        state,
+        desired,
+        stop_mode,
+        failed,
+        has_run,
+        deployment_late=draw(st.booleans()),
+        drain_late=draw(st.booleans()),
     )
     count = draw(st.integers(1, 4))
     fragments: dict[str, FragmentView] = {}
@@ -69,8 +80,16 @@ def _fragments(draw: st.DrawFn, query: QueryView, ordinal: int, agents: dict[str
     incarnation = agents[agent].incarnation
     upstream = tuple(draw(st.sets(st.integers(1, ordinal - 1), max_size=2))) if ordinal > 1 else ()
     one = FragmentView(
-        uid=f"f{ordinal}", ordinal=ordinal, node_local=draw(st.booleans()), agent=agent, agent_name=agent,
-        incarnation="", state="PENDING", epoch=1, held=True, upstream=upstream,
+        uid=f"f{ordinal}",
+        ordinal=ordinal,
+        node_local=draw(st.booleans()),
+        agent=agent,
+        agent_name=agent,
+        incarnation="",
+        state="PENDING",
+        epoch=1,
+        held=True,
+        upstream=upstream,
     )
     if query.state == "PENDING":
         return one
@@ -81,10 +100,14 @@ def _fragments(draw: st.DrawFn, query: QueryView, ordinal: int, agents: dict[str
     held = state in LIVE or draw(st.booleans())
     placed = held or one.node_local or draw(st.booleans())
     return replace(
-        one, state=state, epoch=draw(st.integers(1, 3)), held=held,
+        one,
+        state=state,
+        epoch=draw(st.integers(1, 3)),
+        held=held,
         agent=agent if placed else "",
         incarnation=draw(st.sampled_from([incarnation, "old"])) if sent else "",
-        backing_off=draw(st.booleans()), draining=query.state == "STOPPING" and state in ("STARTED", "RUNNING") and draw(st.booleans()),
+        backing_off=draw(st.booleans()),
+        draining=query.state == "STOPPING" and state in ("STARTED", "RUNNING") and draw(st.booleans()),
     )
 
 
@@ -196,7 +219,10 @@ def query(state: str, desired: str = "RUNNING", **options: object) -> QueryView:
 
 def fragment(ordinal: int, state: str, agent: str = "a", **options: object) -> FragmentView:
     values: dict[str, object] = {
-        "node_local": False, "incarnation": f"{agent}-1", "epoch": 1, "held": True,
+        "node_local": False,
+        "incarnation": f"{agent}-1",
+        "epoch": 1,
+        "held": True,
         "upstream": (ordinal - 1,) if ordinal > 1 else (),
     } | options
     return FragmentView(uid=f"f{ordinal}", ordinal=ordinal, agent=agent, agent_name=agent, state=state, **values)  # type: ignore[arg-type]
@@ -299,7 +325,8 @@ def test_the_deployment_deadline_blames_the_first_fragment_that_is_not_up() -> N
 
 
 @pytest.mark.parametrize(
-    ("desired", "failed", "end"), [("RUNNING", False, "TERMINATED"), ("STOPPED", False, "STOPPED"), ("STOPPED", True, "FAILED")]
+    ("desired", "failed", "end"),
+    [("RUNNING", False, "TERMINATED"), ("STOPPED", False, "STOPPED"), ("STOPPED", True, "FAILED")],
 )
 def test_how_a_query_ends(desired: str, failed: bool, end: str) -> None:
     found = decide(query("STOPPING", desired, failed=failed), [fragment(1, "STOPPED", held=False)], {"a": agent("a")})

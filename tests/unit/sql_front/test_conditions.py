@@ -143,6 +143,13 @@ def test_what_has_no_place_in_a_condition_is_refused(where: str) -> None:
         compile_text(AGENT, where)
 
 
+def test_a_state_that_is_not_said_is_null() -> None:
+    silent = catalog.Query(name="q")
+    assert compile_text(QUERY, "stop_mode IS NULL")(silent)
+    assert not compile_text(QUERY, "stop_mode <> 'HARD'")(silent)
+    assert compile_text(QUERY, "stop_mode <> 'HARD'")(catalog.Query(name="q", stop_mode=catalog.STOP_MODE_SOFT))
+
+
 def test_nested_fields_of_a_query() -> None:
     query = catalog.Query(name="q", state=catalog.QUERY_STATE_DEPLOYING)
     query.waiting.reason = catalog.WAITING_REASON_AGENT_UNREACHABLE

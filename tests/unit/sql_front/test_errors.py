@@ -38,6 +38,15 @@ def test_position_and_excerpt_point_at_the_character(text: str, data: st.DataObj
         assert shown[len(caret) - 1] == text[offset]
 
 
+@settings(deadline=None)
+@given(st.integers(0, 999))
+def test_caret_is_below_its_character_in_a_long_line(column: int) -> None:
+    line = "".join(chr(ord("A") + i % 26) for i in range(1_000))
+    shown, _, caret = SourceText(f"first\n{line}\nlast").excerpt(2, column + 1).partition("\n")
+    assert shown[len(caret) - 1] == line[column]
+    assert len(shown) <= EXCERPT_WIDTH + 2
+
+
 def test_no_place_has_no_excerpt() -> None:
     source = SourceText("SELECT 1")
     assert source.position(None) == (0, 0)

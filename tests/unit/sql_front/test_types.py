@@ -73,6 +73,42 @@ def test_widening_is_reflexive_and_transitive(a: DataType, b: DataType, c: DataT
         assert types.spark_type(a).lower() == types.spark_type(b).lower()
 
 
+@settings(deadline=None)
+@given(decimals(), decimals())
+def test_decimals_widen_where_every_digit_has_a_place(source: DataType, target: DataType) -> None:
+    whole = target.precision - target.scale >= source.precision - source.scale
+    assert widens(source, target) == (whole and target.scale >= source.scale)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("CHAR(3)", "VARCHAR", True),
+        ("CHAR(3)", "VARCHAR(3)", True),
+        ("VARCHAR(4)", "CHAR(3)", False),
+        ("VARCHAR", "VARCHAR(1000)", False),
+        ("DATE", "TIMESTAMP", True),
+        ("TIMESTAMP", "DATE", False),
+        ("UINT8", "INT8", False),
+        ("UINT64", "INT64", False),
+        ("UINT64", "DECIMAL(20,0)", True),
+        ("UINT64", "DECIMAL(20,1)", False),
+        ("INT64", "DECIMAL(19,0)", True),
+        ("INT32", "VARCHAR", False),
+        ("BOOL", "INT8", False),
+        ("ARRAY<INT8>", "ARRAY<INT64>", True),
+        ("MAP<INT8, FLOAT32>", "MAP<INT16, FLOAT64>", True),
+        ("STRUCT<a: INT8>", "STRUCT<A: INT16>", True),
+        ("STRUCT<a: INT8>", "STRUCT<b: INT8>", False),
+        ("STRUCT<a: INT8>", "STRUCT<a: INT8, b: INT8>", False),
+        ("STRUCT<a: INT8>", "STRUCT<a: INT8 NOT NULL>", False),
+        ("STRUCT<a: INT8 NOT NULL>", "STRUCT<a: INT8>", True),
+    ],
+)
+def test_widening_of_particular_types(source: str, target: str, expected: bool) -> None:
+    assert widens(parse_type(source), parse_type(target)) is expected
+
+
 INTEGER_RANGES = [(DataType(kind), row.low, row.high) for kind, row in types.TYPES.items() if row.low is not None]
 
 

@@ -54,6 +54,8 @@ class StatementService:
         if known is not None:
             return known
         if request.validate_only:
+            steps = [bundles.step_of_statement(index, one) for index, one in enumerate(parsed) if _changes(one)]
+            bundles.refuse_too_many_queries(steps, self._mutations.rules)
             return await self._mutations.execute(
                 request, catalog.ExecuteStatementResponse, partial(self._rehearse, parsed), call
             )
@@ -67,6 +69,7 @@ class StatementService:
         if known is not None:
             return known
         steps = await self._planning.run(lambda: bundles.steps_of(request.items, self._planning.parse_now))
+        bundles.refuse_too_many_queries(steps, self._mutations.rules)
 
         def apply(tx: Tx) -> catalog.ApplyBundleResponse:
             results = bundles.apply_bundle(tx, steps, self._mutations.rules, self._planning.plan_inside)

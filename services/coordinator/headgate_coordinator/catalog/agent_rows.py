@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
@@ -21,6 +21,17 @@ from headgate_coordinator.errors import AGENT_NOT_FOUND
 
 DEFAULT_GROUP = "default"
 NEVER_ANSWERED = "it has not answered yet"
+
+_BY_UID = select(agents).where(agents.c.uid == bindparam("uid_"))
+_INSERT = insert(agents)
+# Writes the columns that it is given values for.
+_UPDATE = update(agents).where(agents.c.uid == bindparam("uid_"))
+_PEERS = (
+    select(network_links.c.from_uid, agents.c.name)
+    .join(agents, agents.c.uid == network_links.c.to_uid)
+    .where(network_links.c.from_uid.in_(bindparam("uids_", expanding=True)))
+    .order_by(agents.c.name)
+)
 
 
 def insert_agent(
@@ -41,36 +52,35 @@ def insert_agent(
 ) -> str:
     """Writes the row of a new agent, UNREACHABLE, and answers its uid. The caller records the change."""
     uid = tx.ids.uid("agent")
-    tx.connection.execute(
-        insert(agents).values(
-            uid=uid,
-            name=name,
-            address=address,
-            slots=slots,
-            slots_used=0,
-            zone=zone,
-            group_name=group or DEFAULT_GROUP,
-            labels=json_object(labels),
-            roles=json_array(sorted(roles)),
-            has_engine=has_engine,
-            state="UNREACHABLE",
-            state_reason=NEVER_ANSWERED,
-            state_time=tx.now,
-            incarnation=incarnation,
-            protocol_version=protocol_version,
-            volume_id=volume_id,
-            session_uid=session_uid,
-            time=tx.now,
-            revision=tx.revision,
-        )
-    )
+    values = {
+        "uid": uid,
+        "name": name,
+        "address": address,
+        "slots": slots,
+        "slots_used": 0,
+        "zone": zone,
+        "group_name": group or DEFAULT_GROUP,
+        "labels": json_object(labels),
+        "roles": json_array(sorted(roles)),
+        "has_engine": has_engine,
+        "state": "UNREACHABLE",
+        "state_reason": NEVER_ANSWERED,
+        "state_time": tx.now,
+        "incarnation": incarnation,
+        "protocol_version": protocol_version,
+        "volume_id": volume_id,
+        "session_uid": session_uid,
+        "time": tx.now,
+        "revision": tx.revision,
+    }
+    tx.connection.execute(_INSERT, values)
     return uid
 
 
 def update_agent(tx: Tx, uid: str, **values: Any) -> catalog.Agent:
     """Writes columns of an agent and records the change."""
     before = agent_by_uid(tx, uid)
-    tx.connection.execute(update(agents).where(agents.c.uid == uid).values(revision=tx.revision, **values))
+    tx.connection.execute(_UPDATE, {"uid_": uid, "revision": tx.revision, **values})
     after = agent_by_uid(tx, uid)
     tx.record("AGENT", after.name, uid, before, after)
     return after
@@ -78,7 +88,7 @@ def update_agent(tx: Tx, uid: str, **values: Any) -> catalog.Agent:
 
 def agent_by_uid(tx: Tx, uid: str) -> catalog.Agent:
     """An agent that is known to be there."""
-    return messages(tx, [tx.connection.execute(select(agents).where(agents.c.uid == uid)).one()])[0]
+    return messages(tx, [tx.connection.execute(_BY_UID, {"uid_": uid}).one()])[0]
 
 
 def agent_uid(tx: Tx, name: str) -> str:
@@ -98,13 +108,7 @@ def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Agent]:
     """The agents of `rows`, which hold every column of the table, with their peers."""
     rows = list(rows)
     peers: dict[str, list[str]] = {row.uid: [] for row in rows}
-    receiving = (
-        select(network_links.c.from_uid, agents.c.name)
-        .join(agents, agents.c.uid == network_links.c.to_uid)
-        .where(network_links.c.from_uid.in_(list(peers)))
-        .order_by(agents.c.name)
-    )
-    for from_uid, peer in tx.connection.execute(receiving) if rows else ():
+    for from_uid, peer in tx.connection.execute(_PEERS, {"uids_": list(peers)}) if rows else ():
         peers[from_uid].append(peer)
     return [_message(row, peers[row.uid]) for row in rows]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, bindparam, select
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
@@ -27,6 +27,16 @@ from headgate_coordinator.query.transitions import FRAGMENT_ENDED
 # How far a fragment has come within an epoch.
 _PROGRESS = {"PENDING": 0, "REGISTERED": 1, "STARTED": 2, "RUNNING": 3, "STOPPED": 4, "TERMINATED": 4, "FAILED": 4}
 _LIVE = ("REGISTERED", "STARTED", "RUNNING")
+
+_BY_UID = select(agents).where(agents.c.uid == bindparam("uid_"))
+_FENCED = select(fenced_incarnations.c.incarnation).where(
+    fenced_incarnations.c.incarnation == bindparam("incarnation_")
+)
+_LIVE_ON = fragments.select_fragments().where(
+    fragments_table.c.agent_uid == bindparam("agent_uid_"),
+    fragments_table.c.slots_held,
+    fragments_table.c.state.in_(_LIVE),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class Applied:
 
 def mark_unreachable(tx: Tx, agent_uid: str, reason: str) -> bool:
     """Takes the agent out of rotation, and its RUNNING queries back to DEPLOYING. False if it was out already."""
-    row = tx.connection.execute(select(agents.c.name, agents.c.state).where(agents.c.uid == agent_uid)).one_or_none()
+    row = tx.connection.execute(_BY_UID, {"uid_": agent_uid}).one_or_none()
     if row is None or row.state == "UNREACHABLE":
         return False
     agent_rows.update_agent(tx, agent_uid, state="UNREACHABLE", state_reason=reason, state_time=tx.now)
@@ -69,7 +79,7 @@ def mark_unreachable(tx: Tx, agent_uid: str, reason: str) -> bool:
 
 def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatusResponse) -> Applied:
     """Makes the agent ACTIVE, and its fragments what it says they are."""
-    agent = tx.connection.execute(select(agents).where(agents.c.uid == agent_uid)).one_or_none()
+    agent = tx.connection.execute(_BY_UID, {"uid_": agent_uid}).one_or_none()
     if agent is None or agent.incarnation != asked.incarnation:
         return Applied(accepted=False)
     reported = {one.fragment.uid: one for one in status.fragments}
@@ -87,8 +97,7 @@ def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatus
 
 
 def _fenced(tx: Tx, incarnation: str) -> bool:
-    found = select(fenced_incarnations.c.incarnation).where(fenced_incarnations.c.incarnation == incarnation)
-    return tx.connection.execute(found).first() is not None
+    return tx.connection.execute(_FENCED, {"incarnation_": incarnation}).first() is not None
 
 
 def _welcome(tx: Tx, agent: Row[Any], incarnation: str) -> None:
@@ -132,13 +141,7 @@ class _Application:
 
     def miss_all_but(self, reported: dict[str, cluster.FragmentStatus], revision: int) -> None:
         """The answer is everything: what should be there and is not has been lost."""
-        table = fragments_table.c
-        rows = self.tx.connection.execute(
-            fragments.select_fragments().where(
-                table.agent_uid == self.agent.uid, table.slots_held, table.state.in_(_LIVE)
-            )
-        )
-        for row in rows:
+        for row in self.tx.connection.execute(_LIVE_ON, {"agent_uid_": self.agent.uid}):
             if row.uid not in reported:
                 self._miss_one(fragments.opened(row), revision)
 

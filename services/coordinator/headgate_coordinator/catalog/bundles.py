@@ -112,6 +112,18 @@ def only_query(parsed: Sequence[Statement]) -> QueryStatement:
     )
 
 
+def refuse_too_many_queries(steps: Sequence[Step], rules: Rules) -> None:
+    """Queries are planned while the transaction holds up every other, so there is a bound."""
+    queries = sum(step.query is not None for step in steps)
+    if queries > rules.bundle_queries:
+        raise HeadgateError(
+            INVALID_ARGUMENT,
+            f"there are {queries:,} queries in one transaction, and {rules.bundle_queries:,} are allowed; "
+            "create the others in further bundles",
+            metadata={"queries": str(queries)},
+        )
+
+
 def apply_bundle(tx: Tx, steps: Sequence[Step], rules: Rules, plan: PlanInside) -> list[catalog.StatementResult]:
     """Performs every step; the first error, blamed on its item, ends it and with it the transaction."""
     results = []

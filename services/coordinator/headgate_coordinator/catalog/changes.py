@@ -206,6 +206,9 @@ _AFTER = select(
     schema.changes.c.before,
     schema.changes.c.after,
 ).order_by(schema.changes.c.revision, schema.changes.c.ordinal)
+_BETWEEN = _AFTER.where(
+    schema.changes.c.revision > bindparam("after_"), schema.changes.c.revision <= bindparam("upto_")
+)
 _INSERT = schema.changes.insert()
 _SET_HEAD = schema.revision.update().where(schema.revision.c.id == 1).values(value=bindparam("head"))
 
@@ -268,8 +271,7 @@ def history(tx: Tx, after: int, limit: int) -> list[Revision]:
             metadata={"compacted": str(compacted), "revision": str(last)},
         )
     upto = min(last, after + limit)
-    table = schema.changes.c
-    rows = tx.connection.execute(_AFTER.where(table.revision > after, table.revision <= upto))
+    rows = tx.connection.execute(_BETWEEN, {"after_": after, "upto_": upto})
     found: dict[int, tuple[int, list[Change], int]] = {}
     for row in rows:
         message = MESSAGES[row.kind]

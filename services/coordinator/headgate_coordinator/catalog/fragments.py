@@ -25,6 +25,19 @@ from headgate_coordinator.query.transitions import FRAGMENT_ENDED
 
 _COLUMNS = select(fragments, queries.c.name.label("query_name")).join(queries, queries.c.uid == fragments.c.query_uid)
 _BY_QUERY = _COLUMNS.where(fragments.c.query_uid == bindparam("query_uid_")).order_by(fragments.c.ordinal)
+_BY_UID = _COLUMNS.where(fragments.c.uid.in_(bindparam("uids_", expanding=True)))
+_QUERIES_ON = (
+    select(fragments.c.query_uid)
+    .where(fragments.c.agent_uid == bindparam("agent_uid_"), fragments.c.slots_held)
+    .distinct()
+    .order_by(fragments.c.query_uid)
+)
+_AGENTS = select(agents).where(agents.c.uid.in_(bindparam("uids_", expanding=True))).order_by(agents.c.name)
+_USE_SLOTS = (
+    update(agents)
+    .where(agents.c.uid == bindparam("uid_"))
+    .values(slots_used=agents.c.slots_used + bindparam("delta_"), revision=bindparam("revision_"))
+)
 _UPDATE = (
     update(fragments)
     .where(fragments.c.uid == bindparam("uid_"))
@@ -252,13 +265,7 @@ def opened(row: Row[Any]) -> OpenFragment:
 
 def queries_on(tx: Tx, agent_uid: str) -> list[str]:
     """Uids of the queries that have a fragment on the agent which is not confirmed gone."""
-    found = tx.connection.execute(
-        select(fragments.c.query_uid)
-        .where(fragments.c.agent_uid == agent_uid, fragments.c.slots_held)
-        .distinct()
-        .order_by(fragments.c.query_uid)
-    )
-    return list(found.scalars())
+    return list(tx.connection.execute(_QUERIES_ON, {"agent_uid_": agent_uid}).scalars())
 
 
 def release_agent(tx: Tx, agent_uid: str) -> None:
@@ -301,7 +308,7 @@ def _move_slots(tx: Tx, deltas: Mapping[str, int]) -> None:
     wanted = {uid: delta for uid, delta in deltas.items() if delta}
     if not wanted:
         return
-    rows = tx.connection.execute(select(agents).where(agents.c.uid.in_(list(wanted))).order_by(agents.c.name)).all()
+    rows = tx.connection.execute(_AGENTS, {"uids_": list(wanted)}).all()
     for row in rows:
         if row.slots_used + wanted[row.uid] > row.slots:
             free = row.slots - row.slots_used
@@ -315,11 +322,8 @@ def _move_slots(tx: Tx, deltas: Mapping[str, int]) -> None:
         after.CopyFrom(before)
         after.slots_used += wanted[before.uid]
         after.revision = tx.revision
-        tx.connection.execute(
-            update(agents)
-            .where(agents.c.uid == before.uid)
-            .values(slots_used=agents.c.slots_used + wanted[before.uid], revision=tx.revision)
-        )
+        moved = {"uid_": before.uid, "delta_": wanted[before.uid], "revision_": tx.revision}
+        tx.connection.execute(_USE_SLOTS, moved)
         tx.record("AGENT", before.name, before.uid, before, after)
 
 
@@ -329,6 +333,6 @@ def by_uid(tx: Tx, uids: Iterable[str]) -> dict[str, OpenFragment]:
     found: dict[str, OpenFragment] = {}
     for start in range(0, len(listed), query_states.BATCH):
         some = listed[start : start + query_states.BATCH]
-        for row in tx.connection.execute(_COLUMNS.where(fragments.c.uid.in_(some))):
+        for row in tx.connection.execute(_BY_UID, {"uids_": some}):
             found[row.uid] = opened(row)
     return found

@@ -125,9 +125,12 @@ def list_network_links(tx: Tx, request: catalog.ListNetworkLinksRequest) -> cata
     )
 
 
+_ALL = _LINKS.order_by(_sending.c.name, _receiving.c.name)
+
+
 def all_links(tx: Tx) -> Iterable[AnyRow]:
     """Every link, with the uids and names of its agents."""
-    return tx.connection.execute(_LINKS.order_by(_sending.c.name, _receiving.c.name))
+    return tx.connection.execute(_ALL)
 
 
 def names_of(uid: str) -> Select[str, str]:

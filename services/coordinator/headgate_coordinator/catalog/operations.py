@@ -30,6 +30,8 @@ class Rules:
     deployment_deadline_us: int
     drain_deadline_us: int
     refuse_cycles: bool
+    # How many queries one transaction plans at most.
+    bundle_queries: int = 100
 
 
 @dataclass(frozen=True, slots=True)

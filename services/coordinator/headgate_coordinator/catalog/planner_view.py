@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, bindparam, select
 from sqlglot import exp
 
 from headgate.catalog import v1 as catalog
@@ -27,6 +27,13 @@ M = TypeVar("M", catalog.PhysicalSource, catalog.Sink)
 
 # Names that are offered where one is misspelt: of those with the same first letter, so many.
 SUGGESTED = 1_000
+
+_LOGICAL = sources.LOGICAL.where(logical_sources.c.name.in_(bindparam("names_", expanding=True)))
+_PHYSICAL = sources.PHYSICAL.where(physical_sources.c.logical_uid.in_(bindparam("uids_", expanding=True))).order_by(
+    physical_sources.c.name
+)
+_SINKS = sinks.SINKS.where(sinks_table.c.name.in_(bindparam("names_", expanding=True)))
+_AGENTS = select(agents.c.uid, agents.c.revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class AgentCache:
 
     def read(self, tx: Tx) -> list[catalog.Agent]:
         known = self._known
-        rows = tx.connection.execute(select(agents.c.uid, agents.c.revision)).all()
+        rows = tx.connection.execute(_AGENTS).all()
         changed = [uid for uid, revision in rows if uid not in known or known[uid].revision != revision]
         if changed:
             fresh = {agent.uid: agent for agent in _agents(tx, changed)}
@@ -128,15 +135,14 @@ def _folded(names: Iterable[str]) -> set[str]:
 def _logical(tx: Tx, names: set[str]) -> dict[str, catalog.LogicalSource]:
     if not names:
         return {}
-    rows = tx.connection.execute(sources.LOGICAL.where(logical_sources.c.name.in_(sorted(names))))
+    rows = tx.connection.execute(_LOGICAL, {"names_": sorted(names)})
     return {row.name: sources.logical_message(row) for row in rows}
 
 
 def _physical(tx: Tx, logical_uids: list[str]) -> dict[str, list[catalog.PhysicalSource]]:
     found: dict[str, list[catalog.PhysicalSource]] = {uid: [] for uid in logical_uids}
     if logical_uids:
-        selected = sources.PHYSICAL.where(physical_sources.c.logical_uid.in_(logical_uids))
-        for row in tx.connection.execute(selected.order_by(physical_sources.c.name)):
+        for row in tx.connection.execute(_PHYSICAL, {"uids_": logical_uids}):
             found[row.logical_uid].append(_unredacted(sources.physical_message(row), row))
     return found
 
@@ -144,7 +150,7 @@ def _physical(tx: Tx, logical_uids: list[str]) -> dict[str, list[catalog.Physica
 def _sinks(tx: Tx, names: set[str]) -> dict[str, catalog.Sink]:
     if not names:
         return {}
-    rows = tx.connection.execute(sinks.SINKS.where(sinks_table.c.name.in_(sorted(names))))
+    rows = tx.connection.execute(_SINKS, {"names_": sorted(names)})
     return {row.name: _unredacted(sinks.message(row), row) for row in rows}
 
 

@@ -39,8 +39,8 @@ _IDLE_TIMEOUT = "25P03"
 _RECONNECTS = 2
 # An arbitrary number that says "migrating a Headgate catalog" among the advisory locks of the database.
 _MIGRATION_LOCK = 0x48454144
-# How long a coordinator that starts waits for another that migrates.
-_MIGRATION_PATIENCE_MS = 60_000
+# How long a migration may take, and a coordinator that starts waits for another that migrates.
+_MIGRATION_PATIENCE_MS = 600_000
 
 _HEAD = select(
     schema.revision.c.value,
@@ -79,18 +79,23 @@ class PostgresStore(ThreadedStore):
         self._reading_connections: set[Connection] = set()
 
     def _configure(self, connection: psycopg.Connection[Any], _: object) -> None:
-        lock = round(self._settings.lock_timeout * 1000)
-        idle = round(self._settings.idle_transaction_timeout * 1000)
+        settings = self._settings
+        limits = {
+            "lock_timeout": settings.lock_timeout,
+            "idle_in_transaction_session_timeout": settings.idle_transaction_timeout,
+            "statement_timeout": settings.statement_timeout,
+        }
+        # Outside of a transaction, so that they outlive every rollback.
         connection.autocommit = True
-        connection.execute(f"SET lock_timeout = {lock}; SET idle_in_transaction_session_timeout = {idle}".encode())
+        connection.execute("; ".join(f"SET {name} = {round(value * 1000)}" for name, value in limits.items()).encode())
         connection.autocommit = False
 
     def _open_database(self) -> int:
         """Migrates under READ COMMITTED: whoever waited for the lock must see what the one before it has done."""
         try:
             with self._engine.connect() as connection:
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_MIGRATION_PATIENCE_MS}")
-                connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {_MIGRATION_PATIENCE_MS}")
+                for limit in ("lock_timeout", "idle_in_transaction_session_timeout", "statement_timeout"):
+                    connection.exec_driver_sql(f"SET LOCAL {limit} = {_MIGRATION_PATIENCE_MS}")
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
                 migrate(connection)
                 last: int = connection.execute(_HEAD).one().value

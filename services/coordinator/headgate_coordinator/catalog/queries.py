@@ -7,13 +7,13 @@ and raises `PlanChanged` otherwise: then it is to be planned again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from sqlalchemy import exists, insert, select, update
+from sqlalchemy import BindParameter, bindparam, exists, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
@@ -24,7 +24,6 @@ from headgate_coordinator.catalog.query_rows import COLUMNS, messages, not_found
 from headgate_coordinator.catalog.schema import (
     agents,
     fragments,
-    logical_sources,
     network_links,
     physical_sources,
     queries,
@@ -57,12 +56,23 @@ class PlannedQuery:
     links_declared: bool
 
 
-# Tables by the kinds of PlanUse.
-_USED = {
-    "link": network_links,
-    "logical_source": logical_sources,
-    "physical_source": physical_sources,
-    "sink": sinks,
+_UIDS: BindParameter[str] = bindparam("uids_", expanding=True)
+# What is looked up of the kinds of PlanUse where being there is all that counts.
+_THERE = {
+    "link": select(network_links.c.uid).where(network_links.c.uid.in_(_UIDS)),
+    "sink": select(sinks.c.uid).where(sinks.c.uid.in_(_UIDS)),
+}
+_FEEDING = select(physical_sources.c.uid, physical_sources.c.name).where(physical_sources.c.logical_uid.in_(_UIDS))
+_AGENTS = select(agents.c.uid, agents.c.name, agents.c.state, agents.c.slots, agents.c.slots_used).where(
+    agents.c.uid.in_(_UIDS)
+)
+_ANY_LINK = select(network_links.c.uid).limit(1)
+_INSERT = insert(queries)
+# Where it is written which resources a query uses: by the kind of PlanUse, its column for their uids.
+_REFERENCES = {
+    "physical_source": ("physical_source_uid", insert(query_sources)),
+    "sink": ("sink_uid", insert(query_sinks)),
+    "link": ("link_uid", insert(query_links)),
 }
 
 
@@ -95,14 +105,10 @@ def create_query(
         "state_time": tx.now,
         "revision": tx.revision,
     }
-    tx.connection.execute(insert(queries).values(plan=plan.SerializeToString(deterministic=True), **values))
-    for table, column, kind in (
-        (query_sources, "physical_source_uid", "physical_source"),
-        (query_sinks, "sink_uid", "sink"),
-        (query_links, "link_uid", "link"),
-    ):
+    tx.connection.execute(_INSERT, values | {"plan": plan.SerializeToString(deterministic=True)})
+    for kind, (column, into) in _REFERENCES.items():
         if uses[kind]:
-            tx.connection.execute(insert(table), [{"query_uid": uid, column: used} for used in uses[kind]])
+            tx.connection.execute(into, [{"query_uid": uid, column: used} for used in uses[kind]])
     created = query_rows.message(
         SimpleNamespace(**values),
         sorted(uses["sink"].values()),
@@ -158,37 +164,34 @@ def _require_unchanged(tx: Tx, planned: PlannedQuery) -> Mapping[str, Mapping[st
     uses: dict[str, dict[str, str]] = defaultdict(dict)
     for use in planned.plan.uses:
         uses[use.kind][use.uid] = use.name
-    for kind, table in _USED.items():
-        if not uses[kind]:
-            continue
-        there = set(tx.connection.execute(select(table.c.uid).where(table.c.uid.in_(list(uses[kind])))).scalars())
-        gone = [name for uid, name in uses[kind].items() if uid not in there]
-        if gone:
-            raise PlanChanged(f"{kind.replace('_', ' ')} {gone[0]} is gone")
-    feeding = tx.connection.execute(
-        select(physical_sources.c.uid, physical_sources.c.name).where(
-            physical_sources.c.logical_uid.in_(list(uses["logical_source"]))
-        )
-    )
-    for uid, name in feeding:
+    for kind, statement in _THERE.items():
+        if uses[kind]:
+            there = set(tx.connection.execute(statement, {"uids_": list(uses[kind])}).scalars())
+            _require_all(kind, uses[kind], there)
+    # A physical source that is there has its logical source: the database sees to that.
+    rows = tx.connection.execute(_FEEDING, {"uids_": list(uses["logical_source"])})
+    feeding: dict[str, str] = {row.uid: row.name for row in rows}
+    _require_all("physical source", uses["physical_source"], feeding.keys())
+    for uid, name in feeding.items():
         if uid not in uses["physical_source"]:
             raise PlanChanged(f"physical source {name} was added")
-    if not planned.links_declared and tx.connection.execute(select(exists(select(network_links.c.uid)))).scalar():
+    if not planned.links_declared and tx.connection.execute(_ANY_LINK).first() is not None:
         raise PlanChanged("network links were declared")
     _require_room(tx, planned.plan, uses["agent"])
     return uses
+
+
+def _require_all(kind: str, used: Mapping[str, str], there: Collection[str]) -> None:
+    for uid, name in used.items():
+        if uid not in there:
+            raise PlanChanged(f"{kind} {name} is gone")
 
 
 def _require_room(tx: Tx, plan: catalog.QueryPlan, used_agents: Mapping[str, str]) -> None:
     needed: dict[str, int] = defaultdict(int)
     for fragment in plan.fragments:
         needed[fragment.agent] += fragment.slots
-    rows = tx.connection.execute(
-        select(agents.c.uid, agents.c.name, agents.c.state, agents.c.slots, agents.c.slots_used).where(
-            agents.c.uid.in_(list(used_agents))
-        )
-    ).all()
-    there = {row.name: row for row in rows}
+    there = {row.name: row for row in tx.connection.execute(_AGENTS, {"uids_": list(used_agents)})}
     for uid, name in used_agents.items():
         row = there.get(name)
         if row is None or row.uid != uid:

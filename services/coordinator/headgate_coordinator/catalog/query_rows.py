@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
@@ -30,24 +30,32 @@ COLUMNS = tuple(column for column in queries.c if column.name != "plan")
 _WRITES = (
     select(query_sinks.c.query_uid, sinks.c.name)
     .join(sinks, sinks.c.uid == query_sinks.c.sink_uid)
+    .where(query_sinks.c.query_uid.in_(bindparam("uids_", expanding=True)))
     .order_by(sinks.c.name)
 )
 _READS = (
     select(query_sources.c.query_uid, physical_sources.c.name)
     .join(physical_sources, physical_sources.c.uid == query_sources.c.physical_source_uid)
+    .where(query_sources.c.query_uid.in_(bindparam("uids_", expanding=True)))
     .order_by(physical_sources.c.name)
 )
-_COUNTS = select(fragments.c.query_uid, func.count().label("count")).group_by(fragments.c.query_uid)
+_COUNTS = (
+    select(fragments.c.query_uid, func.count().label("count"))
+    .where(fragments.c.query_uid.in_(bindparam("uids_", expanding=True)))
+    .group_by(fragments.c.query_uid)
+)
+_BY_UID = select(*COLUMNS).where(queries.c.uid == bindparam("uid_"))
+_BY_NAME = select(*COLUMNS).where(queries.c.name == bindparam("name_"))
 
 
 def query_by_uid(tx: Tx, uid: str) -> catalog.Query:
     """A query that is known to be there."""
-    return messages(tx, [tx.connection.execute(select(*COLUMNS).where(queries.c.uid == uid)).one()])[0]
+    return messages(tx, [tx.connection.execute(_BY_UID, {"uid_": uid}).one()])[0]
 
 
 def query_row(tx: Tx, name: str) -> AnyRow | None:
     """The row of the query of that folded name, without its plan."""
-    return tx.connection.execute(select(*COLUMNS).where(queries.c.name == name)).one_or_none()
+    return tx.connection.execute(_BY_NAME, {"name_": name}).one_or_none()
 
 
 def not_found(name: str) -> HeadgateError:
@@ -61,15 +69,12 @@ def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Query]:
         return []
     uids = [row.uid for row in rows]
     written: dict[str, list[str]] = {uid: [] for uid in uids}
-    for uid, sink in tx.connection.execute(_WRITES.where(query_sinks.c.query_uid.in_(uids))):
+    for uid, sink in tx.connection.execute(_WRITES, {"uids_": uids}):
         written[uid].append(sink)
     read: dict[str, list[str]] = {uid: [] for uid in uids}
-    for uid, source in tx.connection.execute(_READS.where(query_sources.c.query_uid.in_(uids))):
+    for uid, source in tx.connection.execute(_READS, {"uids_": uids}):
         read[uid].append(source)
-    counts = {
-        row.query_uid: row._mapping["count"]
-        for row in tx.connection.execute(_COUNTS.where(fragments.c.query_uid.in_(uids)))
-    }
+    counts = {row.query_uid: row._mapping["count"] for row in tx.connection.execute(_COUNTS, {"uids_": uids})}
     return [message(row, written[row.uid], read[row.uid], counts.get(row.uid, 0)) for row in rows]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import query_rows, story
@@ -20,6 +20,24 @@ from headgate_coordinator.catalog.wire import number, timestamp
 
 # Queries that one statement names at most.
 BATCH = 400
+
+_BY_UID = select(*query_rows.COLUMNS).where(queries.c.uid == bindparam("uid_"))
+_RUNNING = select(*query_rows.COLUMNS).where(
+    queries.c.uid.in_(bindparam("uids_", expanding=True)), queries.c.state == "RUNNING"
+)
+# Writes the columns that it is given values for.
+_UPDATE = update(queries).where(queries.c.uid == bindparam("uid_"))
+# On the way, unwanted, and to be deleted: each finds its rows by the index on the state.
+_UNSETTLED = tuple(
+    chosen.order_by(queries.c.uid)
+    for chosen in (
+        select(queries.c.uid).where(queries.c.state.in_(("PENDING", "DEPLOYING", "STOPPING"))),
+        select(queries.c.uid).where(queries.c.state == "RUNNING", queries.c.desired_state != "RUNNING"),
+        select(queries.c.uid).where(
+            queries.c.state.in_(("STOPPED", "TERMINATED", "FAILED")), queries.c.desired_state == "DROPPED"
+        ),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +144,7 @@ class OpenQuery:
         return after
 
     def _write(self, after: catalog.Query, values: dict[str, Any]) -> None:
-        self.tx.connection.execute(
-            update(queries).where(queries.c.uid == self.uid).values(revision=self.tx.revision, **values)
-        )
+        self.tx.connection.execute(_UPDATE, {"uid_": self.uid, "revision": self.tx.revision, **values})
         self.tx.record("QUERY", self.name, self.uid, self.message, after)
         self.message = after
 
@@ -150,7 +166,7 @@ class OpenQuery:
 
 def open_query(tx: Tx, uid: str) -> OpenQuery | None:
     """The query, or None if it is no more."""
-    row = tx.connection.execute(select(*query_rows.COLUMNS).where(queries.c.uid == uid)).one_or_none()
+    row = tx.connection.execute(_BY_UID, {"uid_": uid}).one_or_none()
     if row is None:
         return None
     return _opened(tx, row, query_rows.messages(tx, [row])[0])
@@ -160,9 +176,7 @@ def take_back(tx: Tx, uids: Sequence[str], cause: str) -> None:
     """Takes those of the queries that are RUNNING back to DEPLOYING."""
     for start in range(0, len(uids), BATCH):
         some = uids[start : start + BATCH]
-        rows = tx.connection.execute(
-            select(*query_rows.COLUMNS).where(queries.c.uid.in_(some), queries.c.state == "RUNNING")
-        ).all()
+        rows = tx.connection.execute(_RUNNING, {"uids_": list(some)}).all()
         if not rows:
             continue
         running = [row.uid for row in rows]
@@ -184,16 +198,7 @@ def take_back(tx: Tx, uids: Sequence[str], cause: str) -> None:
 
 def unsettled(tx: Tx) -> list[str]:
     """Uids of queries that are not where they should be: what a new leader, or a periodic look, must look at."""
-    columns = queries.c
-    on_the_way = select(columns.uid).where(columns.state.in_(("PENDING", "DEPLOYING", "STOPPING")))
-    unwanted = select(columns.uid).where(columns.state == "RUNNING", columns.desired_state != "RUNNING")
-    to_delete = select(columns.uid).where(
-        columns.state.in_(("STOPPED", "TERMINATED", "FAILED")), columns.desired_state == "DROPPED"
-    )
-    found: list[str] = []
-    for query in (on_the_way, unwanted, to_delete):
-        found.extend(tx.connection.execute(query.order_by(columns.uid)).scalars())
-    return found
+    return [uid for chosen in _UNSETTLED for uid in tx.connection.execute(chosen).scalars()]
 
 
 def _opened(tx: Tx, row: Row[Any], message: catalog.Query) -> OpenQuery:

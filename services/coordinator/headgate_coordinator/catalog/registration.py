@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
@@ -34,6 +34,9 @@ from headgate_coordinator.sql.names import fold
 # Versions of the cluster protocol that this coordinator speaks.
 PROTOCOL_VERSIONS = range(1, 2)
 
+_BY_NAME = select(agents).where(agents.c.name == bindparam("name_"))
+_FENCED = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -56,7 +59,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
             f"agent {name} speaks version {request.protocol_version} of the protocol, this coordinator {spoken}",
             metadata={"name": name, "versions": spoken},
         )
-    row = tx.connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
+    row = tx.connection.execute(_BY_NAME, {"name_": name}).one_or_none()
     _refuse_dropped(tx, name, request, row)
     if row is None:
         refuse_taken(tx, name, address)
@@ -112,8 +115,7 @@ def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:
 
 
 def _refuse_dropped(tx: Tx, name: str, request: cluster.RegisterAgentRequest, row: AnyRow | None) -> None:
-    fenced = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == request.incarnation)
-    if tx.connection.execute(fenced).first() is not None:
+    if tx.connection.execute(_FENCED, {"incarnation_": request.incarnation}).first() is not None:
         raise HeadgateError(
             AGENT_DROPPED,
             f"agent {name} was dropped while this process ran under it; it must stop everything and start anew",

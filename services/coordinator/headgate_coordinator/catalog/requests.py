@@ -18,6 +18,7 @@ from headgate_coordinator.errors import REQUEST_ID_CONFLICT
 
 requests = schema.requests
 
+_insert = requests.insert()
 _by_id = select(requests.c.method, requests.c.digest, requests.c.response).where(
     requests.c.request_id == bindparam("request_id_")
 )
@@ -45,7 +46,7 @@ def lookup(tx: Tx, request_id: str, method: str, digest: bytes) -> bytes | None:
 
 def remember(tx: Tx, request_id: str, method: str, digest: bytes, response: bytes) -> None:
     tx.connection.execute(
-        requests.insert(),
+        _insert,
         {"request_id": request_id, "method": method, "digest": digest, "response": response, "time": tx.now},
     )
 

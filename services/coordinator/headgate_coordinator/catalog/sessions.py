@@ -50,9 +50,15 @@ class Grant:
 
 
 _session = select(sessions.c.uid, sessions.c.holder, sessions.c.address, sessions.c.ttl_us, sessions.c.renewals)
+_session_by_uid = _session.where(sessions.c.uid == bindparam("uid_"))
+_all_sessions = _session.order_by(sessions.c.uid)
+_renew = update(sessions).where(sessions.c.uid == bindparam("uid_")).values(renewals=bindparam("renewals_"))
+_insert_session = sessions.insert()
 _grant = select(
     grants.c.kind, grants.c.key, grants.c.epoch, grants.c.session_uid, sessions.c.holder, sessions.c.address
 ).select_from(grants.outerjoin(sessions, grants.c.session_uid == sessions.c.uid))
+_grants_of = _grant.where(grants.c.session_uid == bindparam("uid_"))
+_delete_session = sessions.delete().where(sessions.c.uid == bindparam("uid_"))
 _grant_by_key = _grant.where(grants.c.kind == bindparam("kind_"), grants.c.key == bindparam("key_"))
 
 
@@ -60,7 +66,7 @@ def open_session(tx: Tx, holder: str, address: str, ttl: float) -> Session:
     """A new session for the process `holder`, which others reach at `address`."""
     session = Session(tx.ids.uid("session"), holder, address, ttl, 0)
     tx.connection.execute(
-        sessions.insert(),
+        _insert_session,
         {
             "uid": session.uid,
             "holder": holder,
@@ -75,30 +81,30 @@ def open_session(tx: Tx, holder: str, address: str, ttl: float) -> Session:
 
 def get_session(tx: Tx, uid: str) -> Session:
     """SESSION_EXPIRED if there is none."""
-    row = tx.connection.execute(_session.where(sessions.c.uid == uid)).one_or_none()
+    row = tx.connection.execute(_session_by_uid, {"uid_": uid}).one_or_none()
     if row is None:
         raise _ended(uid)
     return Session(row.uid, row.holder, row.address, row.ttl_us / 1_000_000, row.renewals)
 
 
 def list_sessions(tx: Tx) -> list[Session]:
-    rows = tx.connection.execute(_session.order_by(sessions.c.uid))
+    rows = tx.connection.execute(_all_sessions)
     return [Session(row.uid, row.holder, row.address, row.ttl_us / 1_000_000, row.renewals) for row in rows]
 
 
 def renew(tx: Tx, uid: str) -> int:
     """The number of renewals so far, this one included. SESSION_EXPIRED if the session has ended."""
     renewals = get_session(tx, uid).renewals + 1
-    tx.connection.execute(update(sessions).where(sessions.c.uid == uid).values(renewals=renewals))
+    tx.connection.execute(_renew, {"uid_": uid, "renewals_": renewals})
     return renewals
 
 
 def close(tx: Tx, uid: str) -> list[Grant]:
     """Ends the session, if there is one, and releases its grants; those are the answer."""
-    held = [_as_grant(row) for row in tx.connection.execute(_grant.where(grants.c.session_uid == uid))]
+    held = [_as_grant(row) for row in tx.connection.execute(_grants_of, {"uid_": uid})]
     if held:
         tx.connection.execute(update(grants).where(grants.c.session_uid == uid).values(session_uid=None, time=tx.now))
-    tx.connection.execute(sessions.delete().where(sessions.c.uid == uid))
+    tx.connection.execute(_delete_session, {"uid_": uid})
     return held
 
 

@@ -76,6 +76,8 @@ class StoreSettings:
     lock_timeout: float = 5.0
     # How long the database waits for a process that stands still inside a transaction before it ends it.
     idle_transaction_timeout: float = 2.0
+    # Postgres only: how long one statement may take.
+    statement_timeout: float = 30.0
     # How long a new connection to the database may take.
     connect_timeout: float = 3.0
     # How often a transaction that lost to another is run again.
@@ -89,7 +91,7 @@ class StoreSettings:
 
 @dataclass(slots=True)
 class StoreStats:
-    """Counters since the store was opened, for metrics."""
+    """Counters since the store was opened, for metrics; `waiting` is how much waits now."""
 
     writes: int = 0
     reads: int = 0

@@ -38,6 +38,9 @@ _last = (
 )
 
 
+_INSERT = story.insert()
+
+
 def append(
     tx: Tx,
     query_uid: str,
@@ -79,7 +82,7 @@ def append_all(tx: Tx, entries: Sequence[Entry]) -> None:
                 "epoch": entry.epoch,
             }
         )
-    tx.connection.execute(story.insert(), rows)
+    tx.connection.execute(_INSERT, rows)
 
 
 def entries_of(tx: Tx, query_uid: str, after: tuple[int, int], limit: int) -> list[tuple[int, catalog.StoryEntry]]:

@@ -102,6 +102,7 @@ class ThreadedStore(ABC):
             raise self._overloaded(len(self._queue))
         waiting = _Waiting(operation, term, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
+        self._count_waiting()
         self._pump()
         result: T = await waiting.answer
         return result
@@ -112,10 +113,12 @@ class ThreadedStore(ABC):
             raise self._overloaded(self._reading)
         self._reading += 1
         self._stats.reads += 1
+        self._count_waiting()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_once, operation)
         finally:
             self._reading -= 1
+            self._count_waiting()
 
     async def close(self) -> None:
         """Finishes the group that is being committed, refuses what waits, and closes the database."""
@@ -149,7 +152,7 @@ class ThreadedStore(ABC):
             waiting = self._queue.popleft()
             if not waiting.answer.done():
                 group.append(waiting)
-        self._stats.waiting = len(self._queue)
+        self._count_waiting()
         if group:
             self._group = asyncio.create_task(self._run(group), name="catalog-group")
 
@@ -246,6 +249,9 @@ class ThreadedStore(ABC):
             failing = False
             if last > self._feed.position:
                 self._look()
+
+    def _count_waiting(self) -> None:
+        self._stats.waiting = len(self._queue) + max(0, self._reading - self._settings.readers)
 
     def _overloaded(self, waiting: int) -> HeadgateError:
         delay = min(max(self._pace * waiting, 0.05), 5.0)

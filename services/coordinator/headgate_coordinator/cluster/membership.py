@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -59,9 +60,21 @@ class Polled:
     zombies: dict[Run, str] = field(default_factory=dict)
     # How many of the eager questions are still to be asked.
     eager: int = 0
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    # The next question: planned, waiting for its turn, or under way.
+    timer: asyncio.TimerHandle | None = None
+    queued: bool = False
+    # Asked for while one was under way: to be asked again right after it.
+    again: bool = False
     polling: asyncio.Task[None] | None = None
     cleaning: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    """Questions that may be under way at the same time, and agents that wait for their turn."""
+
+    free: int
+    waiting: deque[Polled] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -95,8 +108,8 @@ class Membership:
         self._ended = asyncio.Event()
         self._fatal: BaseException | None = None
         # Agents that do not answer must not keep those that do from being asked.
-        self._polls = asyncio.Semaphore(self._limits.polls)
-        self._probes = asyncio.Semaphore(self._limits.polls)
+        self._polls = Lane(self._limits.polls)
+        self._probes = Lane(self._limits.polls)
 
     async def run(self, term: int, client: AgentClient) -> None:
         """Goes on until it is cancelled, or raises NOT_LEADER when `term` is over. Leaves nothing running behind."""
@@ -108,6 +121,8 @@ class Membership:
             assert self._fatal is not None
             raise self._fatal
         finally:
+            for agent in self._agents.values():
+                _cancel_timer(agent)
             tasks = set(self._tasks)
             for task in tasks:
                 task.cancel()
@@ -129,15 +144,13 @@ class Membership:
         agent = self._agents.get(agent_uid)
         if agent is not None:
             agent.eager = len(EAGER)
-            agent.due = min(agent.due, self._clock.monotonic() + EAGER[0])
-            agent.wake.set()
+            self._plan(agent, EAGER[0], sooner=True)
 
     def renewed(self, agent_uid: str) -> None:
         """The agent has renewed its session, so it is there: if it did not answer before, it is asked now."""
         agent = self._agents.get(agent_uid)
         if agent is not None and not agent.active:
-            agent.due = min(agent.due, self._clock.monotonic())
-            agent.wake.set()
+            self._plan(agent, 0.0, sooner=True)
 
     async def _follow(self) -> None:
         """Follows the change feed, to know which agents there are."""
@@ -184,45 +197,69 @@ class Membership:
     def _see(self, uid: str, name: str, address: str, active: bool, incarnation: str, delay: float) -> None:
         """Takes note of an agent as the catalog has it. A new one, or a new process, is asked after `delay`."""
         agent = self._agents.get(uid)
-        due = self._clock.monotonic() + delay
         if agent is None:
-            agent = self._agents[uid] = Polled(uid, name, address, active, incarnation, due)
-            agent.polling = self._spawn(self._poll_for_good(agent))
+            agent = self._agents[uid] = Polled(uid, name, address, active, incarnation, due=0.0)
+            self._plan(agent, delay)
             return
-        if agent.incarnation != incarnation or agent.address != address:
-            agent.version = 0
-            agent.due = min(agent.due, due)
-            agent.wake.set()
+        another = agent.incarnation != incarnation or agent.address != address
         agent.address, agent.incarnation, agent.active = address, incarnation, active
+        if another:
+            agent.version = 0
+            self._plan(agent, delay, sooner=True)
 
     def _drop(self, uid: str) -> None:
         agent = self._agents.pop(uid, None)
         if agent is not None:
+            _cancel_timer(agent)
             for task in (agent.polling, agent.cleaning):
                 if task is not None:
                     task.cancel()
 
-    async def _poll_for_good(self, agent: Polled) -> None:
-        while True:
-            await self._until_due(agent)
-            async with self._polls if agent.active else self._probes:
-                started = self._clock.monotonic()
-                self.stats.lag = max(0.0, started - agent.due)
-                agent.wake.clear()
-                await self._poll(agent)
-            agent.due = started + self._pause(agent)
+    def _plan(self, agent: Polled, delay: float, *, sooner: bool = False) -> None:
+        """Has the agent asked after `delay`; with `sooner`, only if that is earlier than planned."""
+        if agent.queued or agent.polling is not None:
+            agent.again = True
+            return
+        due = self._clock.monotonic() + delay
+        if sooner and agent.timer is not None and agent.due <= due:
+            return
+        _cancel_timer(agent)
+        agent.due = due
+        agent.timer = asyncio.get_running_loop().call_later(delay, self._queue, agent)
 
-    async def _until_due(self, agent: Polled) -> None:
-        while (left := agent.due - self._clock.monotonic()) > 0:
-            agent.wake.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await agent.wake.wait()
-            except TimeoutError:
-                return
+    def _queue(self, agent: Polled) -> None:
+        agent.timer = None
+        agent.queued = True
+        lane = self._polls if agent.active else self._probes
+        lane.waiting.append(agent)
+        self._begin_polls(lane)
+
+    def _begin_polls(self, lane: Lane) -> None:
+        while lane.free and lane.waiting:
+            agent = lane.waiting.popleft()
+            agent.queued = False
+            if self._agents.get(agent.uid) is agent:
+                lane.free -= 1
+                agent.polling = self._spawn(self._poll_in(lane, agent))
+
+    async def _poll_in(self, lane: Lane, agent: Polled) -> None:
+        started = self._clock.monotonic()
+        agent.again = False
+        self.stats.lag = max(0.0, started - agent.due)
+        try:
+            await self._poll(agent)
+        finally:
+            lane.free += 1
+            agent.polling = None
+        self._begin_polls(lane)
+        if self._agents.get(agent.uid) is agent:
+            self._plan(agent, max(0.0, self._pause(agent) - (self._clock.monotonic() - started)))
 
     def _pause(self, agent: Polled) -> float:
         """From the beginning of one poll to that of the next."""
+        if agent.again:
+            agent.again = False
+            return EAGER[0]
         if agent.active and agent.eager:
             agent.eager -= 1
             return EAGER[len(EAGER) - 1 - agent.eager]
@@ -245,9 +282,6 @@ class Membership:
         except HeadgateError as error:
             await self._missed(agent, f"{error.reason.name}: {error.message}")
             return
-        except TimeoutError:
-            await self._missed(agent, f"no answer within {self.time_limit(agent):.3g} s")
-            return
         agent.round_trip = self.stats.round_trip = self._clock.monotonic() - started
         if status.agent and status.agent != agent.name:
             await self._missed(agent, f"agent {status.agent} answers at its address")
@@ -263,13 +297,12 @@ class Membership:
         """Asks the process that is known; if another one answers in its place, asks that one for everything."""
         assert self._client is not None
         limit = self.time_limit(agent)
-        async with asyncio.timeout(limit):
-            try:
-                return await self._client.status(agent.address, agent.incarnation, agent.version, timeout=limit)
-            except HeadgateError as error:
-                if error.reason.name != "WRONG_INCARNATION":
-                    raise
-            return await self._client.status(agent.address, "", 0, timeout=limit)
+        try:
+            return await self._client.status(agent.address, agent.incarnation, agent.version, timeout=limit)
+        except HeadgateError as error:
+            if error.reason.name != "WRONG_INCARNATION":
+                raise
+        return await self._client.status(agent.address, "", 0, timeout=limit)
 
     async def _apply(self, agent: Polled, asked: Asked, status: cluster.GetStatusResponse) -> None:
         try:
@@ -349,6 +382,12 @@ class Membership:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fatal = self._fatal or error
             self._ended.set()
+
+
+def _cancel_timer(agent: Polled) -> None:
+    if agent.timer is not None:
+        agent.timer.cancel()
+        agent.timer = None
 
 
 def _is_news(agent: Polled, status: cluster.GetStatusResponse) -> bool:

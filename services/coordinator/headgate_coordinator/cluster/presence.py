@@ -100,8 +100,11 @@ class Presence:
             log.info("a session ended", extra={"session": session.uid, "holder": session.holder, "grants": grants})
 
 
+_SESSIONS_OF_AGENTS = select(agents.c.session_uid, agents.c.uid).where(agents.c.session_uid.is_not(None))
+
+
 def _listing(tx: Tx) -> tuple[list[Session], dict[str, str]]:
-    found = tx.connection.execute(select(agents.c.session_uid, agents.c.uid).where(agents.c.session_uid.is_not(None)))
+    found = tx.connection.execute(_SESSIONS_OF_AGENTS)
     leads = sessions.get_grant(tx, LEADER_KIND, LEADER_KEY)
     # Who leads is not this room's business.
     listed = [session for session in sessions.list_sessions(tx) if leads is None or session.uid != leads.session]

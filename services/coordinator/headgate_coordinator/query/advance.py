@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, bindparam, select
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
@@ -49,6 +49,9 @@ from headgate_coordinator.query.states import (
 # Picks another agent for a fragment: the query's plan with its fragments where they are now, the ordinal of the one to
 # place, and the uid of the agent it must leave ("" for none). Answers the uid of an ACTIVE agent with room, or None.
 ChooseAgent = Callable[[Tx, catalog.QueryPlan, int, str], str | None]
+
+_PLAN = select(queries.c.plan).where(queries.c.uid == bindparam("uid_"))
+_AGENTS = select(agents).where(agents.c.uid.in_(bindparam("uids_", expanding=True)))
 
 # Rounds of deciding and writing in one transaction. The longest way, from PENDING to deleted, takes six.
 MAX_ROUNDS = 16
@@ -165,9 +168,7 @@ def _open(tx: Tx, uid: str, memory: Memory) -> _Work | None:
     if query is None:
         return None
     found = fragment_rows.fragments_of(tx, uid)
-    plan = catalog.QueryPlan.FromString(
-        tx.connection.execute(select(queries.c.plan).where(queries.c.uid == uid)).scalar_one()
-    )
+    plan = catalog.QueryPlan.FromString(tx.connection.execute(_PLAN, {"uid_": uid}).scalar_one())
     work = _Work(tx, query, found, {}, plan, memory, set(memory.no_room))
     _load_agents(work)
     return work
@@ -176,7 +177,7 @@ def _open(tx: Tx, uid: str, memory: Memory) -> _Work | None:
 def _load_agents(work: _Work) -> None:
     uids = {fragment.agent_uid for fragment in work.fragments if fragment.agent_uid} - work.agents.keys()
     if uids:
-        for row in work.tx.connection.execute(select(agents).where(agents.c.uid.in_(uids))):
+        for row in work.tx.connection.execute(_AGENTS, {"uids_": sorted(uids)}):
             work.agents[row.uid] = row
 
 

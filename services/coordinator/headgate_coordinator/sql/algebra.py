@@ -174,12 +174,17 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The rows of a logical source. `event_time`, once known, carries the watermark."""
+    """The rows of a logical source. `event_time`, once known, carries the watermark.
+
+    `pushed` are conditions that the rows fulfil: agents apply them where they read the source. They may speak of columns
+    that are not among `fields`, because nothing else needs them.
+    """
 
     source: Source
     fields: tuple[Column, ...]
     offset: int | None = None
     event_time: EventTime | None = None
+    pushed: tuple[Expr, ...] = ()
 
     @property
     def inputs(self) -> tuple[Node, ...]:

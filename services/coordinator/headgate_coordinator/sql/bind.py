@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -66,10 +67,15 @@ _NOT_OFFERED = {
 
 
 def bind(
-    query: exp.Query, view: CatalogView, problems: Problems, settings: PlannerSettings, lateness_us: int
+    query: exp.Query,
+    view: CatalogView,
+    problems: Problems,
+    settings: PlannerSettings,
+    lateness_us: int,
+    exactly_once: bool,
 ) -> tuple[Bound | None, Context]:
     """The query bound against the catalog; None where problems were noted that leave nothing to go on with."""
-    context = Context(view, problems, settings, lateness_us)
+    context = Context(view, problems, settings, lateness_us, exactly_once)
     try:
         return QueryBinder(context).query(query, {}, None), context
     except TooManyRelations:
@@ -141,16 +147,20 @@ class QueryBinder:
 
     def _is_union_all(self, union: exp.SetOperation) -> bool:
         if not isinstance(union, exp.Union):
-            self.context.refuse(union, f"{describe(union)} is not offered", "join within a window, or use EXISTS")
+            self.context.refuse(
+                union.expression, f"{describe(union)} is not offered", "join within a window, or use EXISTS"
+            )
             return False
         if union.args.get("distinct"):
             self.context.refuse(
-                union, "UNION keeps each row once, for which a stream would be remembered for ever", "write UNION ALL"
+                union.expression,
+                "UNION keeps each row once, for which a stream would be remembered for ever",
+                "write UNION ALL",
             )
             return False
         for key, value in union.args.items():
             if value and key not in ("this", "expression", "distinct", "with_"):
-                self.context.refuse(union, f"{key.strip('_').upper()} of UNION ALL is not offered")
+                self.context.refuse(union.expression, f"{key.strip('_').upper()} of UNION ALL is not offered")
                 return False
         return True
 
@@ -280,7 +290,7 @@ class SelectBinder:
         semis: list[exp.Expr] = []
         for part in _conjunct_nodes(clause.this):
             if _is_subquery_predicate(part):
-                semis.append(part)
+                semis.append(part)  # noqa: PERF401
                 continue
             bound = self.expressions.condition(part, Clause("WHERE"))
             if is_bad(bound):
@@ -292,6 +302,7 @@ class SelectBinder:
         predicate = conjunction(predicates)
         if node is not None and predicate is not None:
             node = Filter(node, predicate, offset_of(clause))
+            self.scope.is_present({part.args[0] for part in map(_negated, predicates) if _is_null_test(part)})
         for part in semis:
             node = self._semi_join(node, part)
         return node
@@ -384,7 +395,7 @@ class SelectBinder:
             items.append(Item(name, node, expr))
         return items
 
-    def _star(self, node: exp.Expr) -> list[Item]:
+    def _star(self, node: exp.Star | exp.Column) -> list[Item]:
         star = node if isinstance(node, exp.Star) else node.this
         excepted = {column.name.lower() for column in star.args.get("except_") or []}
         for key, value in star.args.items():
@@ -409,7 +420,7 @@ class SelectBinder:
                 self.problems.add(Step.BIND, offset_of(column), f"unknown column {quoted(column.name)} in EXCEPT")
         return [Item(name, node, expr) for name, expr in pairs if name.lower() not in excepted]
 
-    def _struct_star(self, node: exp.Expr) -> list[Item]:
+    def _struct_star(self, node: exp.Column) -> list[Item]:
         whole = exp.Column(this=node.args["table"].copy())
         expr = self.expressions.bind(whole, Clause("the columns"))
         if is_bad(expr):
@@ -430,12 +441,12 @@ class SelectBinder:
             return keys
         for key, value in group.args.items():
             if value and key != "expressions":
-                what = key.strip("_").upper().replace("_", " ")
-                self.context.refuse(
-                    group, f"GROUP BY {what} is not offered", "write one SELECT for each grouping, and UNION ALL"
-                )
+                self._refuse_grouping(group, key.strip("_").upper().replace("_", " "))
                 return [*keys, BAD]
         for node in group.expressions:
+            if isinstance(node, (exp.Rollup, exp.Cube, exp.GroupingSets)):
+                self._refuse_grouping(node, describe(node))
+                return [*keys, BAD]
             if isinstance(node, exp.Literal) and not node.is_string:
                 expr = self._ordinal(node, "GROUP BY")
             else:
@@ -450,6 +461,11 @@ class SelectBinder:
             if expr not in keys or is_bad(expr):
                 keys.append(expr)
         return keys
+
+    def _refuse_grouping(self, node: exp.Expr, what: str) -> None:
+        self.context.refuse(
+            node, f"GROUP BY {what} is not offered", "write one SELECT for each grouping, and UNION ALL"
+        )
 
     def _whole_window(self, key: Expr) -> Expr:
         """A bound of a window of FROM stands for the window itself, so that the other bound is known too."""
@@ -548,7 +564,7 @@ class SelectBinder:
             )
             return None
         lift = _Lift(self, parts.keys, {column for _, column in parts.numbers})
-        items = [Item(item.name, item.node, lift(item.expr)) for item in parts.items]
+        items = [Item(item.name, item.node, lift(item.expr, item.name)) for item in parts.items]
         having = lift(parts.having) if parts.having is not None else None
         qualify = lift(parts.qualify) if parts.qualify is not None else None
         order = tuple(replace(term, expr=lift(term.expr)) for term in parts.order)
@@ -568,6 +584,8 @@ class SelectBinder:
                 self.context.refuse(over, f"{key.strip('_').upper()} of ROW_NUMBER() OVER is not offered")
         clause = Clause("OVER", aggregates=True)
         partition = [self.expressions.bind(node, clause) for node in over.args.get("partition_by") or []]
+        if self.scope.window is not None:
+            partition.append(self.scope.window.column)
         order = over.args.get("order")
         if order is None:
             self.context.refuse(over, "ROW_NUMBER() OVER needs ORDER BY")
@@ -599,9 +617,10 @@ class SelectBinder:
         seen: set[Column] = set()
         for item in parts.items:
             expr = item.expr
-            fresh = not isinstance(expr, Column) or expr in seen or expr.name != item.name
-            column = self.context.ids.column(item.name, expr.type, expr.nullable) if fresh else expr
-            assert isinstance(column, Column)
+            if isinstance(expr, Column) and expr not in seen and expr.name == item.name:
+                column = expr
+            else:
+                column = self.context.ids.column(item.name, expr.type, expr.nullable)
             seen.add(column)
             projected.append((column, expr))
             outputs.append((item.name, column))
@@ -672,12 +691,14 @@ class _Lift:
             name = expr.op
         return self.binder.context.ids.column(name, expr.type, expr.nullable)
 
-    def __call__(self, expr: Expr) -> Expr:
+    def __call__(self, expr: Expr, name: str = "") -> Expr:
+        """The expression over groups; `name` is what the user calls it."""
         known = self._columns.get(expr)
         if known is not None:
             return known
         if isinstance(expr, Agg):
             column = self._fresh(expr)
+            column = replace(column, name=name or column.name)
             self._columns[expr] = column
             self.aggregates.append((column, expr))
             return column
@@ -712,6 +733,14 @@ def _conjunct_nodes(node: exp.Expr) -> list[exp.Expr]:
         else:
             parts.append(current)
     return parts
+
+
+def _negated(predicate: Expr) -> Expr | None:
+    return predicate.args[0] if isinstance(predicate, Call) and predicate.op == "not" else None
+
+
+def _is_null_test(part: Expr | None) -> TypeGuard[Call]:
+    return isinstance(part, Call) and part.op == "is_null"
 
 
 def _is_subquery_predicate(node: exp.Expr) -> bool:

@@ -27,6 +27,7 @@ from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.errors import QuerySyntaxError, SourceText, StatementError, Step, did_you_mean, quoted
 from headgate_coordinator.sql.limits import StatementLimits, make_room_for_recursion
 from headgate_coordinator.sql.nodes import StreamWindow
+from headgate_coordinator.sql.strictness import StrictSyntax, closed
 from headgate_coordinator.sql.types import TYPE_NAMES, TypeSyntaxError, parse_type, to_tree
 from headgate_coordinator.sql.windows import WindowSyntax, lift_window_functions, retagged, unwrap_group
 
@@ -34,6 +35,7 @@ E = TypeVar("E", bound=exp.Expr)
 _CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "WINDOW", "INTO", "WITH", "JOIN", "ON", "ORDER BY", "LIMIT", "UNION")
 # A parser that goes back may read a token again. So often, on average, and then the text is refused.
 _REREADS_PER_TOKEN = 200
+_PARAMETERS = (TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
 
 
 class TooMuchWork(SqlglotError):
@@ -73,7 +75,7 @@ def _stamped(key: TokenType) -> Callable[[HeadgateParser], tuple[str, Any]]:
     return parse
 
 
-class HeadgateParser(WindowSyntax, SparkParser):
+class HeadgateParser(WindowSyntax, StrictSyntax, SparkParser):
     """Spark's parser with windows, our types, places on every node, and a bound on its work."""
 
     STRICT_CAST = True
@@ -87,9 +89,9 @@ class HeadgateParser(WindowSyntax, SparkParser):
         **_CAST_FUNCTIONS,
     }
     FUNCTION_PARSERS: ClassVar = {
-        **{name: SparkParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX},
-        "WINDOW": lambda self: self.parse_window_function(),
-        "SESSION_WINDOW": lambda self: self.parse_session_function(),
+        **{name: closed(SparkParser.FUNCTION_PARSERS[name]) for name in _SPECIAL_SYNTAX},
+        "WINDOW": closed(lambda self: self.parse_window_function()),
+        "SESSION_WINDOW": closed(lambda self: self.parse_session_function()),
     }
     QUERY_MODIFIER_PARSERS: ClassVar = {
         **{key: _stamped(key) for key in SparkParser.QUERY_MODIFIER_PARSERS},
@@ -121,7 +123,7 @@ class HeadgateParser(WindowSyntax, SparkParser):
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         at = token or self._curr
-        found = quoted(self.sql[at.start : at.end + 1]) if at else "the end"
+        found = quoted(self.sql[at.start : at.end + 1]) if at else "the end of the SELECT"
         offset = at.start if at else (self._prev.end + 1 if self._prev else len(self.sql))
         raise QuerySyntaxError(*_translated(message, found, at, self._prev, offset))
 
@@ -177,7 +179,8 @@ class HeadgateParser(WindowSyntax, SparkParser):
     ) -> exp.Join | None:
         token = self._curr
         join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
-        if join is not None and join.meta_get("start") is None:
+        if join is not None:
+            self.check_join(join)
             join.update_positions(token)
         return join
 
@@ -222,7 +225,7 @@ class HeadgateParser(WindowSyntax, SparkParser):
     def _parse_declared_type(self) -> exp.Expr | None:
         """A type as in a column definition: the tokens that can belong to it, read by `types`."""
         first = self._curr
-        if not first:
+        if not first or not first.text[:1].isalpha():
             return None
         self._advance()
         if first.text.upper().startswith("TIMESTAMP"):
@@ -252,8 +255,12 @@ class HeadgateParser(WindowSyntax, SparkParser):
 
 def _translated(message: str, found: str, token: Token | None, before: Token, offset: int) -> tuple[str, int, str]:
     """sqlglot's words for a problem in ours."""
+    if token and token.token_type in _PARAMETERS:
+        return f"{found} has no meaning here: statements have no parameters", offset, "write the value itself"
     if message.startswith("Invalid expression"):
         suggestion = did_you_mean(token.text, _CLAUSES) if token else ""
+        if token and token.token_type is TokenType.DASH and before and before.end + 1 == token.start:
+            suggestion = "a name with a dash in it needs quotes here"
         # A misspelt clause is first taken for an alias: the word before may be the culprit.
         if not suggestion and before and before.token_type is TokenType.VAR:
             suggestion = did_you_mean(before.text, _CLAUSES)

@@ -56,6 +56,13 @@ _MONTHS = {"month": 1, "months": 1, "quarter": 3, "quarters": 3, "year": 12, "ye
 _HARMLESS = {"typed", "safe", "is_string", "quoted", "negate", "coalesce", "position", "value_constructor"}
 
 
+_INSTEAD: dict[type[exp.Expr], str] = {
+    exp.AtTimeZone: "times are UTC; use from_utc_timestamp(ts, 'Europe/Berlin') for the local time elsewhere",
+    exp.Collate: "text is compared by its bytes; use lower(x) to compare without case",
+    exp.Lambda: "functions of functions are not taken",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
     """Where an expression stands: what it may contain and which aliases it sees."""
@@ -70,11 +77,12 @@ class Clause:
 class ExpressionBinder:
     """Binds expressions in one scope. Problems are noted; what is wrong becomes BAD."""
 
-    def __init__(self, scope: Scope, problems: Problems, max_in_list: int) -> None:
+    def __init__(self, scope: Scope, problems: Problems, max_in_list: int, exactly_once: bool) -> None:
         self.scope = scope
         self.problems = problems
         self.types = TypeChecker(problems)
         self.max_in_list = max_in_list
+        self.exactly_once = exactly_once
         # Where each column was last written, for problems that show later.
         self.places: dict[Column, exp.Expr] = {}
         # ROW_NUMBER() OVER (...) nodes by identity, where the query has a column for them.
@@ -99,7 +107,8 @@ class ExpressionBinder:
     def _bind(self, node: exp.Expr) -> Expr:
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            return self.refuse(node, f"{describe(node)} cannot be part of a query")
+            hint = _INSTEAD.get(type(node), REFUSED.get(describe(node).lower(), ""))
+            return self.refuse(node, f"{describe(node)} cannot be part of a query", hint)
         return handler(self, node)
 
     def _all(self, nodes: Sequence[exp.Expr]) -> list[Expr]:
@@ -198,6 +207,10 @@ class ExpressionBinder:
             return self._tuples(node)
         left, right = self._bind(node.this), self._bind(node.expression)
         return self.types.comparison(_COMPARISONS[type(node)], left, right, node.this)
+
+    def _distinct_from(self, node: exp.Expr) -> Expr:
+        same = self.types.comparison("<=>", self._bind(node.this), self._bind(node.expression), node.this)
+        return self.types.logical("not", [same], node)
 
     def _tuples(self, node: exp.Expr) -> Expr:
         if not isinstance(node, exp.EQ):
@@ -440,6 +453,13 @@ class ExpressionBinder:
                 return self.refuse(argument, f"{name.upper()} takes no DISTINCT")
             if isinstance(argument, exp.Lambda):
                 return self.refuse(argument, f"{name.upper()} takes no function as an argument")
+        function = SCALARS.get(folded)
+        if function is not None and not function.stable and self.exactly_once:
+            return self.refuse(
+                node,
+                f"{name.upper()} differs when a batch is run again after a crash, so that rows would not count once",
+                "carry the value from the source, use hash(column), or WITH (mode = 'realtime')",
+            )
         args = self._all(node.expressions)
         return self.types.call(name, args, node, node.expressions)
 
@@ -586,6 +606,7 @@ _HANDLERS: dict[type[Any], Callable[[ExpressionBinder, Any], Expr]] = {
     exp.And: ExpressionBinder._connected,
     exp.Or: ExpressionBinder._connected,
     **dict.fromkeys(_COMPARISONS, ExpressionBinder._comparison),
+    exp.NullSafeNEQ: ExpressionBinder._distinct_from,
     **dict.fromkeys(_ARITHMETIC, ExpressionBinder._arithmetic),
     **dict.fromkeys(_BITWISE, ExpressionBinder._bitwise),
     **dict.fromkeys(_SHIFTS, ExpressionBinder._shift),

@@ -115,7 +115,9 @@ class JoinRewriter:
     def _has_unbounded(self, node: Node) -> bool:
         if not isinstance(node, Join):
             return False
-        return not self.is_bounded(node) or self._has_unbounded(node.left) or self._has_unbounded(node.right)
+        by_window_of_right = node.kind in _ONE_SIDED and self.times.window(node.right) is not None
+        bounded = by_window_of_right or self.is_bounded(node)
+        return not bounded or self._has_unbounded(node.left) or self._has_unbounded(node.right)
 
     def _distribute(self, node: Node, assigned: AssignWindow, watermark_needed: bool) -> tuple[Node, Expr]:
         """The join with the window assigned on its leaves and equated; also the window of its rows."""
@@ -150,7 +152,7 @@ class JoinRewriter:
         if assigned.time is not None:
             entries: Sequence[WindowTime] = assigned.times
             columns = set(leaf.columns)
-            mine = [entry for entry in entries if entry.columns <= columns]
+            mine = [entry for entry in entries if entry.columns & columns]
             time = next((entry.column for entry in mine if entry.column is not None), None)
             if time is None:
                 name = mine[0].relation if mine else "one side of the join"
@@ -185,6 +187,28 @@ class JoinRewriter:
         if column in self.times.windows:
             self.times.windows[copy] = self.times.windows[column]
         return copy
+
+    def hoisted(self, join: Join) -> Node | None:
+        """A semi-join that goes by another time than the window of its left rows, below that window; else None.
+
+        Only one marked column passes a join. With the window above, the time passes, and the window is made of it after.
+        """
+        filters: list[Filter] = []
+        left = join.left
+        while isinstance(left, Filter):
+            filters.append(left)
+            left = left.input
+        if join.kind not in _ONE_SIDED or not isinstance(left, AssignWindow):
+            return None
+        if left.column in columns_in(*conjuncts(join.condition)):
+            return None
+        if self.times.window(join.right) == left.window and not self.is_bounded(join):
+            return None
+        below = replace(join, left=left.input, outer_time=left.time or join.outer_time)
+        node: Node = replace(left, input=below)
+        for applied in reversed(filters):
+            node = replace(applied, input=node)
+        return node
 
     def rewrite(self, join: Join) -> Node:
         """The join in a form that Spark runs. Its inputs are rewritten already."""
@@ -286,7 +310,7 @@ class JoinRewriter:
                 right=self.times.only_mark(right, right_window),
                 condition=conjunction([same, *conjuncts(join.condition)]),
             )
-        time = _window_time_below(join.left) or join.outer_time
+        time = join.outer_time
         if time is None:
             raise Unsupported(
                 join.offset,
@@ -409,16 +433,6 @@ def _compare(op: str, left: Column, right: Column, shift_us: int) -> Expr:
         sign, length = ("+", shift_us) if shift_us > 0 else ("-", -shift_us)
         moved = Call(sign, (right, Literal(length, DAY_TIME_INTERVAL)), TIMESTAMP, right.nullable)
     return Call(op, (left, moved), BOOL, left.nullable or right.nullable)
-
-
-def _window_time_below(node: Node) -> Expr | None:
-    """The time of the window that the rows are in, where it is assigned right below."""
-    while not isinstance(node, AssignWindow):
-        if isinstance(node, (Filter, Project)) or (isinstance(node, Join) and node.kind in _ONE_SIDED):
-            node = node.inputs[0]
-        else:
-            return None
-    return node.time
 
 
 def _name(join: Join) -> str:

@@ -37,6 +37,8 @@ from headgate_coordinator.sql.algebra import (
 from headgate_coordinator.sql.fold import fold
 from headgate_coordinator.sql.functions import SCALARS
 from headgate_coordinator.sql.nodes import WindowKind
+from headgate_coordinator.sql.pushdown import is_pushable
+from headgate_coordinator.sql.spark import predicate_text
 
 # A filter that would grow beyond so many parts by moving below a projection stays above it.
 _MAX_MOVED = 40
@@ -158,6 +160,43 @@ def _filtered(node: Node, predicates: Iterable[Expr]) -> Node:
     return node if predicate is None else Filter(node, predicate)
 
 
+def push_into_scans(node: Node) -> Node:
+    """The plan with what agents can check moved from filters into the scans below them.
+
+    Where a source is scanned more than once, only what all scans ask for moves: they share one reading of it.
+    """
+    asked: dict[str, list[frozenset[str]]] = {}
+    _collect(node, False, asked)
+    common = {name: frozenset.intersection(*texts) for name, texts in asked.items()}
+    return _into_scans(node, common)
+
+
+def pushable_parts(predicate: Expr) -> dict[str, Expr]:
+    """The parts of a predicate that agents can check, by their text."""
+    return {predicate_text(part): part for part in conjuncts(predicate) if is_pushable(part)}
+
+
+def _collect(node: Node, filtered: bool, asked: dict[str, list[frozenset[str]]]) -> None:
+    if isinstance(node, Scan) and not filtered:
+        asked.setdefault(node.source.logical.name, []).append(frozenset())
+    if isinstance(node, Filter) and isinstance(node.input, Scan):
+        texts = frozenset(pushable_parts(node.predicate))
+        asked.setdefault(node.input.source.logical.name, []).append(texts)
+    for part in node.inputs:
+        _collect(part, isinstance(node, Filter), asked)
+
+
+def _into_scans(node: Node, common: dict[str, frozenset[str]]) -> Node:
+    if not (isinstance(node, Filter) and isinstance(node.input, Scan)):
+        return with_inputs(node, tuple(_into_scans(part, common) for part in node.inputs))
+    scan = node.input
+    moving = common[scan.source.logical.name]
+    pushed = tuple(part for text, part in pushable_parts(node.predicate).items() if text in moving)
+    rest = conjunction(part for part in conjuncts(node.predicate) if part not in pushed)
+    scan = replace(scan, pushed=pushed)
+    return scan if rest is None else replace(node, input=scan, predicate=rest)
+
+
 def prune(node: Node, needed: set[Column]) -> Node:
     """The plan without columns that nobody reads. `needed` are those of its output that are."""
     match node:
@@ -225,7 +264,8 @@ def collapse(node: Node) -> Node:
     below = node.input
     if isinstance(below, Project):
         items = dict(below.items)
-        if all(_mergeable(item, items) for _, item in node.items):
+        computed = [item for _, item in node.items if isinstance(items.get(item, item), Call)]  # type: ignore[call-overload]
+        if len(set(computed)) == len(computed) and all(_mergeable(item, items) for _, item in node.items):
             merged = tuple((column, fold(substitute(item, items))) for column, item in node.items)
             return collapse(Project(below.input, merged))
     if all(column == item for column, item in node.items) and node.columns == below.columns:
@@ -235,10 +275,6 @@ def collapse(node: Node) -> Node:
 
 def _mergeable(item: Expr, items: dict[Column, Expr]) -> bool:
     """Whether what an expression reads can be put in its place: window_time must stay a column of its own."""
-    used = columns_in(item)
-    simple = all(isinstance(items.get(column, column), (Column, Literal)) for column in used)
-    if simple:
-        return True
-    if isinstance(item, Column):
-        return True
-    return False
+    return isinstance(item, Column) or all(
+        isinstance(items.get(column, column), (Column, Literal)) for column in columns_in(item)
+    )

@@ -49,6 +49,15 @@ _UNIT_FUNCTIONS = {
 }
 
 
+_NOT_OFFERED = {
+    "db": ("sources have no schema or database before their name", "write the name alone"),
+    "catalog": ("sources have no schema or database before their name", "write the name alone"),
+    "sample": ("TABLESAMPLE is not offered", "filter on a column instead"),
+    "pivots": ("PIVOT is not offered", "use aggregates with FILTER"),
+    "method": ("NATURAL, ASOF and the like are no joins here", "write JOIN ... ON or JOIN ... USING"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A bound query: what it does and what its columns are called. `window` is the one its rows are in, if there is one.
@@ -82,6 +91,7 @@ class Context:
     problems: Problems
     settings: PlannerSettings
     lateness_us: int
+    exactly_once: bool
     ids: Ids = field(default_factory=Ids)
     relations: int = 0
     sources: dict[str, Source | None] = field(default_factory=dict)
@@ -90,7 +100,7 @@ class Context:
         self.problems.add(Step.BIND, offset_of(node), message, suggestion, UNSUPPORTED)
 
     def expressions(self, scope: Scope) -> ExpressionBinder:
-        return ExpressionBinder(scope, self.problems, self.settings.max_in_list)
+        return ExpressionBinder(scope, self.problems, self.settings.max_in_list, self.exactly_once)
 
 
 class TooManyRelations(Exception):
@@ -418,8 +428,7 @@ class RelationBinder:
     def _only(self, node: exp.Expr, *understood: str) -> bool:
         for key, value in node.args.items():
             if value and key not in understood:
-                self.context.refuse(
-                    node, f"{key.strip('_').upper().replace('_', ' ')} of {describe(node)} is not offered"
-                )
+                plain = f"{key.strip('_').upper().replace('_', ' ')} of {describe(node)} is not offered", ""
+                self.context.refuse(node, *_NOT_OFFERED.get(key, plain))
                 return False
         return True

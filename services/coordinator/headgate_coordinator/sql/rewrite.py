@@ -102,6 +102,9 @@ class _Rewriter:
                     return self.rewrite(within, watermark_needed)
                 return self._assign_window(replace(node, input=self.rewrite(node.input, True)))
             case Join():
+                hoisted = self.joins.hoisted(node)
+                if hoisted is not None:
+                    return self.rewrite(hoisted, watermark_needed)
                 left, right = self.rewrite(node.left, True), self.rewrite(node.right, True)
                 return self._join(replace(node, left=left, right=right))
             case Aggregate():
@@ -188,7 +191,9 @@ class _Rewriter:
             if below.column in columns_in(applied.predicate):
                 raise Unsupported(applied.offset, "the bounds of a SESSION are known only when it ends", "use HAVING")
         assert below.time is not None
-        session = Call("session_window", (below.time, Literal(below.window.size_us, DAY_TIME_INTERVAL)), type_of_window, False)
+        session = Call(
+            "session_window", (below.time, Literal(below.window.size_us, DAY_TIME_INTERVAL)), type_of_window, False
+        )
         inner: Node = below.input
         for applied in reversed(filters):
             inner = replace(applied, input=inner)

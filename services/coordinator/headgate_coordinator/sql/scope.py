@@ -58,12 +58,12 @@ class Range:
 
     def optional(self) -> Range:
         """The relation as the side of an outer join that may be missing."""
-        return replace(
-            self,
-            columns=tuple(
-                (name, replace(expr, nullable=True)) for name, expr in self.columns if not isinstance(expr, Literal)
-            ),
-        )
+        return replace(self, columns=tuple((name, with_nullable(expr, True)) for name, expr in self.columns))
+
+    def present(self, exprs: set[Expr]) -> Range:
+        """The relation after rows were removed in which one of the expressions is NULL."""
+        columns = tuple((name, with_nullable(expr, False) if expr in exprs else expr) for name, expr in self.columns)
+        return replace(self, columns=columns)
 
     def find(self, name: str) -> list[Expr]:
         folded = name.lower()
@@ -72,6 +72,11 @@ class Range:
             named = self.window.named(name)
             found = [named] if named is not None else []
         return found
+
+
+def with_nullable(expr: Expr, nullable: bool) -> Expr:
+    """The expression, known to be NULL somewhere or nowhere."""
+    return expr if isinstance(expr, Literal) else replace(expr, nullable=nullable)
 
 
 class NameProblem(Exception):
@@ -96,6 +101,10 @@ class Scope:
     correlated: set[Column] = field(default_factory=set)
     # Columns merged by USING: the name means this.
     merged: dict[str, Expr] = field(default_factory=dict)
+
+    def is_present(self, exprs: set[Expr]) -> None:
+        """Notes that the expressions are not NULL in any row from here on."""
+        self.ranges[:] = [source.present(exprs) for source in self.ranges]
 
     def star(self) -> Iterator[tuple[str, Expr]]:
         """What `*` stands for. Columns merged by USING come once."""

@@ -10,8 +10,8 @@ from headgate_coordinator.sql.coercion import computed
 from headgate_coordinator.sql.errors import Problems, Step, did_you_mean, quoted
 from headgate_coordinator.sql.nodes import offset_of
 from headgate_coordinator.sql.relations import Bound
-from headgate_coordinator.sql.types import Kind, columns_of, widens
 from headgate_coordinator.sql.types import Column as Declared
+from headgate_coordinator.sql.types import Kind, columns_of, widens
 
 
 def fit_to_sink(bound: Bound, sink: catalog.Sink, problems: Problems, ids: Ids) -> Project | None:

@@ -404,10 +404,7 @@ class TypeChecker:
     ) -> bool:
         fewest, most = len(function.params), len(function.params) + len(function.optional)
         if len(args) < fewest or (function.variadic is None and len(args) > most):
-            takes = "no argument" if not most else f"{fewest} arguments" if fewest == most else f"{fewest} to {most}"
-            takes = "1 argument" if fewest == most == 1 else takes
-            takes = f"at least {fewest}" if function.variadic is not None else takes
-            self.refuse(place, f"{name.upper()} takes {takes}, not {len(args)}", f"{function.usage}")
+            self.refuse(place, f"{name.upper()} takes {_count(function)}, not {len(args)}", function.usage)
             return False
         for index, arg in enumerate(args):
             param = function.param(index)
@@ -428,6 +425,16 @@ class TypeChecker:
     def _fault(self, name: str, fault: ArgumentFault, place: Place, places: Sequence[Place]) -> Literal:
         at = places[fault.index] if fault.index < len(places) else place
         return self.refuse(at, f"argument {fault.index + 1} of {name.upper()} {fault.message}", fault.suggestion)
+
+
+def _count(function: Function) -> str:
+    """How many arguments a function takes, in words."""
+    fewest, most = len(function.params), len(function.params) + len(function.optional)
+    if function.variadic is not None:
+        return f"at least {fewest} argument{'' if fewest == 1 else 's'}"
+    if fewest == most:
+        return "no argument" if not most else f"{most} argument{'' if most == 1 else 's'}"
+    return f"{fewest} to {most} arguments"
 
 
 _NULL_WELCOME = ("coalesce", "ifnull", "nvl2", "greatest", "least", "isnull", "isnotnull", "count")

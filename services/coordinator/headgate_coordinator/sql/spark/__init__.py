@@ -1,6 +1,6 @@
 """Spark SQL out of algebra, and the session settings under which it means what the planner says."""
 
-from headgate_coordinator.sql.spark.expressions import ExpressionWriter, quote
+from headgate_coordinator.sql.spark.expressions import ExpressionWriter, predicate_text, quote
 from headgate_coordinator.sql.spark.query import InputView, QueryWriter
 
 # With these, types and results of every plan are as the planner worked them out. `ansi` is Spark 4's default, said here
@@ -14,4 +14,4 @@ SPARK_CONF = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 
-__all__ = ["SPARK_CONF", "ExpressionWriter", "InputView", "QueryWriter", "quote"]
+__all__ = ["SPARK_CONF", "ExpressionWriter", "InputView", "QueryWriter", "predicate_text", "quote"]

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from sqlglot.dialects.spark import Spark
 
-from headgate_coordinator.sql.algebra import Agg, Call, Column, Expr, Literal, type_of_window
+from headgate_coordinator.sql.algebra import Agg, Call, Column, Expr, Literal, columns_in, type_of_window
 from headgate_coordinator.sql.coercion import computed
 from headgate_coordinator.sql.functions import AGGREGATES, SCALARS
 from headgate_coordinator.sql.types import TYPES, DataType, Kind, element_of, spark_type
@@ -187,12 +187,12 @@ class ExpressionWriter:
     def extract(self, expr: Call) -> str:
         unit, operand = expr.args
         assert isinstance(unit, Literal)
-        return f"EXTRACT({unit.value} FROM {self.write(operand)})"
+        return f"EXTRACT({unit.value!s} FROM {self.write(operand)})"
 
     def count_units(self, expr: Call) -> str:
         unit, *rest = expr.args
         assert isinstance(unit, Literal)
-        return f"{expr.op.upper()}({unit.value}, {self._list(tuple(rest))})"
+        return f"{expr.op.upper()}({unit.value!s}, {self._list(tuple(rest))})"
 
     def from_json(self, expr: Call) -> str:
         return f"from_json({self.write(expr.args[0])}, {text_literal(spark_type(computed(expr.type)))})"
@@ -222,7 +222,8 @@ class ExpressionWriter:
         (values,) = expr.args
         count = f" / size({self.write(values)})"
         if element_of(computed(values.type)).kind is Kind.DECIMAL:
-            return f"CAST({self._sum(values, DataType(Kind.DECIMAL, 38, expr.type.scale), count)} AS {type_text(expr.type)})"
+            average = self._sum(values, DataType(Kind.DECIMAL, 38, expr.type.scale), count)
+            return f"CAST({average} AS {type_text(expr.type)})"
         return self._sum(values, expr.type, count)
 
     def _sum(self, values: Expr, type_: DataType, then: str) -> str:
@@ -238,8 +239,14 @@ class ExpressionWriter:
         assert isinstance(limit, Literal) and isinstance(terms, Literal) and isinstance(terms.value, str)
         compared = "0"
         for term in reversed(terms.value.split(";")):
-            compared = _compared(*term.split(":"), compared)
-        return f"slice(array_sort({self.write(rows)}, (a, b) -> {compared}), 1, {limit.value})"
+            name, direction, nulls = term.split(":")
+            compared = _compared(name, direction, nulls, compared)
+        return f"slice(array_sort({self.write(rows)}, (a, b) -> {compared}), 1, {limit.value!s})"
+
+
+def predicate_text(expr: Expr) -> str:
+    """An expression over the columns of one source, by their own names."""
+    return ExpressionWriter({column: quote(column.name) for column in columns_in(expr)}).write(expr)
 
 
 def _compared(name: str, direction: str, nulls: str, then: str) -> str:

@@ -18,13 +18,14 @@ from headgate_coordinator.sql.algebra import (
     Inline,
     Join,
     JoinKind,
+    Literal,
     Node,
     Project,
     Scan,
     Union,
     Window,
+    columns_in,
     conjunction,
-    conjuncts,
 )
 from headgate_coordinator.sql.nodes import WindowKind
 from headgate_coordinator.sql.spark.expressions import ExpressionWriter, duration_text, quote
@@ -40,10 +41,10 @@ _JOINS = {
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """A view that a scan reads. `applied` are conditions that its rows fulfil already."""
+    """A view that a scan reads. `filtered`: whether what was pushed into the scan has been applied already."""
 
     name: str
-    applied: frozenset[Expr] = frozenset()
+    filtered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class QueryWriter:
     def _relation(self, node: Node) -> _Relation:
         match node:
             case Scan():
-                return self._scan(node, [])
+                return self._scan(node, ())
             case Filter():
                 return self._filter(node)
             case Project():
@@ -118,7 +119,7 @@ class QueryWriter:
         if not isinstance(node, Filter):
             return self._relation(node), ""
         if isinstance(node.input, Scan):
-            return self._scan(node.input, [node.predicate]), ""
+            return self._scan(node.input, (node.predicate,)), ""
         below = self._relation(node.input)
         return below, ExpressionWriter(below.columns).write(node.predicate)
 
@@ -132,14 +133,11 @@ class QueryWriter:
 
     def _scan(self, node: Scan, predicates: Sequence[Expr]) -> _Relation:
         names = {column: quote(column.name) for column in node.columns}
-        writer = ExpressionWriter(names)
-        views = self.views[id(node)]
-        parts = [part for predicate in predicates for part in conjuncts(predicate)]
+        writer = ExpressionWriter({column: quote(column.name) for column in columns_in(*predicates, *node.pushed)})
         branches = []
-        for view in views:
-            kept = conjunction(part for part in parts if part not in view.applied)
-            where = writer.write(kept) if kept is not None else ""
-            branches.append((view.name, where))
+        for view in self.views[id(node)]:
+            kept = conjunction([*(() if view.filtered else node.pushed), *predicates])
+            branches.append((view.name, writer.write(kept) if kept is not None else ""))
         if len(branches) == 1 and not branches[0][1]:
             return _Relation(branches[0][0], names)
         items = [names[column] for column in node.columns]
@@ -158,7 +156,7 @@ class QueryWriter:
         below, where = self._input(node.input)
         writer = ExpressionWriter(below.columns)
         names = _named(node.columns)
-        keys = [writer.write(item) for _, item in node.keys]
+        keys = [_key(writer.write(item), item) for _, item in node.keys]
         items = [_item(key, names[column]) for key, (column, _) in zip(keys, node.keys, strict=True)]
         items += [_item(writer.write(agg), names[column]) for column, agg in node.aggregates]
         body = _select(items, below.name, where)
@@ -214,6 +212,11 @@ def _named(columns: Sequence[Column]) -> dict[Column, str]:
         taken.add(name.lower())
         names[column] = quote(name)
     return names
+
+
+def _key(written: str, item: Expr) -> str:
+    """A key of GROUP BY: a bare number would be the place of a column."""
+    return f"({written} + 0)" if isinstance(item, Literal) and isinstance(item.value, int) else written
 
 
 def _item(written: str, name: str) -> str:

@@ -274,7 +274,10 @@ class DropAgentRequest(_message.Message):
     uid: _builtins.str
     """If set, refuse unless the uid is this one."""
     force: _builtins.bool
-    """Declares the agent gone for good: its process is shut out, its fragments count as gone, their slots and names are released. Node-local sources and sinks on it still refuse the drop."""
+    """Declares the agent gone for good: its process is shut out, its fragments count as gone, their slots and names are
+    released, its links go. While node-local sources or sinks are on it the row stays, without a process, and
+    `state_reason` says what keeps it: drop those, then the agent.
+    """
     request_id: _builtins.str
     """Makes a retry safe: the same id and body get the first answer again, another body is refused. Remembered for a
     stated time (24 h unless configured). Empty means that a retry is a new request.
@@ -308,7 +311,7 @@ class DropAgentResponse(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> _resources_pb2.Agent:
-        """The agent as it was; unset where `allow_missing` let a missing one pass."""
+        """The agent as it was, or as it is where `force` left its row; unset where `allow_missing` let a missing one pass."""
 
     def __init__(
         self,

@@ -1,0 +1,131 @@
+"""Real agents: killed, frozen, restarted, stopped in good order, dropped."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from headgate.catalog import v1 as catalog
+from headgate_coordinator.config import Timings
+from tests.e2e.life.kit import Cluster, cluster_of, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def unreachable(cluster: Cluster, name: str) -> bool:
+    return cluster.agent(name).state == catalog.AGENT_STATE_UNREACHABLE
+
+
+def compute(cluster: Cluster, name: str) -> catalog.Fragment:
+    (found,) = [one for one in cluster.fragments(name) if one.kind == catalog.FRAGMENT_KIND_COMPUTE]
+    return found
+
+
+def test_the_defaults_let_a_killed_agents_compute_fragment_run_elsewhere_within_ten_seconds() -> None:
+    timings = Timings()
+    noticed = timings.poll_interval * 1.1 + max(timings.poll_timeout_min, timings.poll_constant * 2)
+    started = 2 * timings.poll_interval
+    assert noticed + timings.lost_after + started < 10
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_compute_fragments_of_an_agent_that_is_gone_run_elsewhere(tmp_path: Path, how: signal.Signals) -> None:
+    with cluster_of(tmp_path, "a", "b", "c", "d") as cluster:
+        cluster.declare()
+        cluster.create("q")
+        cluster.until_state("q", "RUNNING")
+        where = compute(cluster, "q").agent
+        if where in ("a", "c"):
+            pytest.skip("the planner put the computation beside the source or the sink")
+        if how is signal.SIGKILL:
+            cluster.agents[where].kill()
+        else:
+            cluster.agents[where].signal(how)
+        cluster.until_state("q", "DEPLOYING")
+        until(lambda: compute(cluster, "q").agent != where, "the fragment to move", 30)
+        cluster.until_state("q", "RUNNING", seconds=30)
+        moved = compute(cluster, "q")
+        assert moved.epoch == 2
+        assert cluster.held(moved.agent)[moved.uid] == (2, "RUNNING")
+        assert cluster.slots()[where] == 0
+        if how is signal.SIGSTOP:
+            cluster.agents[where].signal(signal.SIGCONT)
+        else:
+            cluster.agents[where].start()
+        until(lambda: not unreachable(cluster, where), f"{where} to be back")
+        until(lambda: moved.uid not in cluster.held(where), "the old run to be stopped")
+        assert cluster.state("q") == "RUNNING"
+        assert sum(cluster.slots().values()) == len(cluster.fragments("q"))
+
+
+def test_a_killed_agent_that_restarts_on_its_folder_goes_on_under_the_same_epochs(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, "a", "b", "c", options=("--set", "timings.lost_after=1h")) as cluster:
+        cluster.declare()
+        uid = cluster.create("q")
+        cluster.until_state("q", "RUNNING")
+        before = {one.uid: one.epoch for one in cluster.fragments("q")}
+        for name in cluster.agents:
+            cluster.agents[name].kill()
+            cluster.agents[name].start()
+            until(lambda name=name: not unreachable(cluster, name), f"{name} to be back")
+            cluster.until_state("q", "RUNNING")
+        assert {one.uid: one.epoch for one in cluster.fragments("q")} == before
+        for one in cluster.fragments("q"):
+            assert cluster.held(one.agent)[one.uid] == (1, "RUNNING")
+        causes = [entry.cause for entry in cluster.story(uid)]
+        assert any("restarted" in cause or "unreachable" in cause for cause in causes)
+
+
+def test_an_agent_that_lost_its_folder_gets_its_fragments_anew(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, "a", "b", "c", options=("--set", "timings.lost_after=1h")) as cluster:
+        cluster.declare()
+        cluster.create("q")
+        cluster.until_state("q", "RUNNING")
+        cluster.agents["a"].kill()
+        (tmp_path / "a" / "fragments.journal").unlink()
+        cluster.agents["a"].start()
+        until(lambda: [one.epoch for one in cluster.fragments("q") if one.agent == "a"] == [2], "a new epoch")
+        cluster.until_state("q", "RUNNING")
+
+
+def test_an_agent_that_is_told_to_end_says_goodbye(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, "a", "b", options=("--set", "timings.poll_interval=1h")) as cluster:
+        until(lambda: not unreachable(cluster, "b"), "b to be ACTIVE")
+        cluster.agents["b"].stop()
+        until(lambda: unreachable(cluster, "b"), "b to have left", 20)
+        assert cluster.agent("b").state_reason == "it has left"
+
+
+def test_agents_find_a_restarted_coordinator_again(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, "a", "b", "c") as cluster:
+        cluster.declare()
+        cluster.create("q")
+        cluster.until_state("q", "RUNNING")
+        cluster.coordinator.kill()
+        cluster.coordinator.start()
+        for name in cluster.agents:
+            until(lambda name=name: not unreachable(cluster, name), f"{name} to be ACTIVE")
+        cluster.until_state("q", "RUNNING")
+        assert {one.epoch for one in cluster.fragments("q")} == {1}
+
+
+def test_an_agent_dropped_by_force_stops_everything_and_cannot_come_back_by_itself(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, "a", "b", "c", "d") as cluster:
+        cluster.declare()
+        cluster.create("q")
+        cluster.until_state("q", "RUNNING")
+        where = compute(cluster, "q").agent
+        if where in ("a", "c"):
+            pytest.skip("the planner put the computation beside the source or the sink")
+        cluster.ask(catalog.DropAgentRequest(name=where, force=True))
+        until(lambda: compute(cluster, "q").agent not in ("", where), "the fragment to move")
+        cluster.until_state("q", "RUNNING")
+        dropped = cluster.agents.pop(where)
+        dropped.wait_for_death()
+        assert "AGENT_DROPPED" in (tmp_path / f"{where}-1.log").read_text()
+        cluster.agents[where] = dropped
+        dropped.start()
+        until(lambda: not unreachable(cluster, where), "a new process to join anew")
+        assert cluster.held(where) == {}

@@ -1,0 +1,186 @@
+"""An agent among coordinators: registering, renewing, leaving, being dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from headgate.cluster import v1 as cluster
+from headgate.cluster.v1 import membership_service_pb2
+from headgate_agent.fragments.journal import MemoryJournal
+from headgate_agent.fragments.registry import FragmentRegistry
+from headgate_agent.member import PROTOCOL_VERSION, Identity, Member
+from headgate_common.backoff import Backoff
+from headgate_common.clock import SystemClock
+from headgate_common.dispatch import Call, Dispatcher
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.errors import AGENT_DROPPED, AGENT_NAME_TAKEN, NOT_LEADER, SESSION_EXPIRED
+from tests.integration.cluster.kit import Wires
+from tests.integration.cluster.runners import Script
+
+
+@dataclass
+class FakeCoordinator:
+    """Answers as told: one entry of `refusals` is used up by each call of that method."""
+
+    descriptor = membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"]
+
+    ttl: float = 0.15
+    term: int = 1
+    refusals: dict[str, list[HeadgateError]] = field(default_factory=dict)
+    registered: list[cluster.RegisterAgentRequest] = field(default_factory=list)
+    renewed: list[str] = field(default_factory=list)
+    left: list[cluster.LeaveClusterRequest] = field(default_factory=list)
+
+    def _refuse(self, method: str) -> None:
+        waiting = self.refusals.get(method)
+        if waiting:
+            raise waiting.pop(0)
+
+    async def register_agent(self, request: cluster.RegisterAgentRequest, call: Call) -> cluster.RegisterAgentResponse:
+        self._refuse("register")
+        self.registered.append(request)
+        return cluster.RegisterAgentResponse(
+            session_id=f"s{len(self.registered)}", session_ttl=Duration(nanos=int(self.ttl * 1e9)), term=self.term
+        )
+
+    async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
+        self._refuse("renew")
+        self.renewed.append(request.session_id)
+        return cluster.RenewSessionResponse(session_ttl=Duration(nanos=int(self.ttl * 1e9)), term=self.term)
+
+    async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
+        self._refuse("leave")
+        self.left.append(request)
+        return cluster.LeaveClusterResponse()
+
+
+class Setting:
+    def __init__(self, **coordinators: FakeCoordinator) -> None:
+        self.wires = Wires()
+        for name, one in coordinators.items():
+            self.wires.servers[f"{name}:1"] = Dispatcher([one])
+        self.script = Script()
+        self.registry = FragmentRegistry(
+            incarnation="p1", runner=self.script, journal=MemoryJournal(), clock=SystemClock()
+        )
+        self.member = Member(
+            Identity("a", "a:1", "p1", slots=3, zone="z", roles=("fragments",), volume_id="v", has_engine=True),
+            self.registry,
+            transport=self.wires,
+            coordinators=[f"{name}:1" for name in coordinators],
+            clock=SystemClock(),
+            source=random.Random(1),
+            timeout=0.5,
+            backoff=Backoff(initial=0.01, cap=0.05),
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Setting:
+        await self.registry.open()
+        self.task = asyncio.create_task(self.member.run())
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.registry.close()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110 - any condition
+                await asyncio.sleep(0.005)
+
+    async def hold(self, uid: str = "f") -> None:
+        ref = cluster.FragmentRef(uid=uid, epoch=1)
+        await self.registry.register(cluster.RegisterFragmentRequest(command=cluster.Command(term=9), fragment=ref))
+        await self.registry.start(cluster.StartFragmentRequest(command=cluster.Command(term=9), fragment=ref))
+
+
+async def test_it_says_who_it_is_and_renews_its_session() -> None:
+    one = FakeCoordinator(term=4)
+    async with Setting(one=one) as s:
+        await s.until(lambda: len(one.renewed) >= 3)
+        request = one.registered[0]
+        assert (request.name, request.address, request.incarnation, request.slots) == ("a", "a:1", "p1", 3)
+        assert request.protocol_version == PROTOCOL_VERSION and request.volume_id == "v" and request.fragments == 0
+        assert s.member.session == "s1" and not s.member.trouble
+        assert s.registry.term == 4, "what the leader says of its term is remembered"
+        assert len(one.registered) == 1
+
+
+async def test_a_standby_that_names_the_leader_is_followed() -> None:
+    leader = FakeCoordinator()
+    standby = FakeCoordinator(
+        refusals={"register": [HeadgateError(NOT_LEADER, "not me", metadata={"leader": "two:1"})] * 100}
+    )
+    async with Setting(one=standby, two=leader) as s:
+        await s.until(lambda: leader.registered)
+        await s.until(lambda: leader.renewed)
+        assert len(standby.refusals["register"]) == 99
+
+
+async def test_coordinators_are_tried_in_turn_until_one_answers() -> None:
+    two = FakeCoordinator()
+    async with Setting(one=FakeCoordinator(), two=two) as s:
+        s.wires.cut.add("one:1")
+        await s.until(lambda: two.registered)
+
+
+async def test_after_a_coordinators_restart_it_goes_on_and_registers_again_if_its_session_is_gone() -> None:
+    one = FakeCoordinator()
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.renewed)
+        s.wires.cut.add("one:1")
+        await s.until(lambda: s.member.session is None and s.member.trouble)
+        again = FakeCoordinator(term=2, refusals={"renew": [HeadgateError(SESSION_EXPIRED, "gone")]})
+        s.wires.servers["one:1"] = Dispatcher([again])
+        s.wires.cut.clear()
+        await s.until(lambda: again.renewed)
+        assert again.registered and s.registry.term == 2 and not s.member.trouble
+
+
+async def test_a_name_that_is_still_taken_is_asked_for_again() -> None:
+    one = FakeCoordinator(refusals={"register": [HeadgateError(AGENT_NAME_TAKEN, "p0 answers")] * 3})
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.registered)
+
+
+async def test_what_was_dropped_stops_everything_and_may_then_register_if_it_is_let() -> None:
+    one = FakeCoordinator(refusals={"register": [HeadgateError(AGENT_DROPPED, "it still has fragments")]})
+    setting = Setting(one=one)
+    await setting.registry.open()
+    await setting.hold()
+    setting.task = asyncio.create_task(setting.member.run())
+    await setting.until(lambda: one.registered)
+    assert setting.script.stops == ["f"] and one.registered[0].fragments == 0
+    await setting.__aexit__()
+
+
+async def test_a_process_that_is_shut_out_for_good_ends() -> None:
+    one = FakeCoordinator(refusals={"register": [HeadgateError(AGENT_DROPPED, "dropped")] * 2})
+    setting = Setting(one=one)
+    await setting.registry.open()
+    await setting.hold()
+    with pytest.raises(HeadgateError) as caught:
+        await setting.member.run()
+    assert caught.value.reason.name == "AGENT_DROPPED"
+    assert setting.registry.fragments == 0
+    await setting.registry.close()
+
+
+async def test_it_says_goodbye_and_silence_does_not_keep_it() -> None:
+    one = FakeCoordinator()
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.registered)
+        await s.member.leave()
+        assert [(left.name, left.incarnation) for left in one.left] == [("a", "p1")]
+        s.wires.cut.add("one:1")
+        await s.member.leave()
