@@ -55,8 +55,18 @@ def _log_folder(config: pytest.Config) -> Path:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Removes what runs that are over have left behind."""
     for folder in _log_folder(session.config).parent.glob("*-*"):
-        if not Path("/proc", folder.name.rpartition("-")[2]).exists():
+        if not _is_alive(int(folder.name.rpartition("-")[2])):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

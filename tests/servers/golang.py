@@ -16,7 +16,7 @@ def build_go_command(module: str, version: str, package: str, target: Path) -> N
     if go is None:
         raise ServerMissing(f"{target.stem} is neither on PATH nor in the cache, and without Go it cannot be built")
     say(f"building {target.stem} with Go (once; some minutes)")
-    environment = {"GONOSUMDB": "*", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+    environment = {"GONOSUMDB": "*", "GOFLAGS": "-mod=mod"}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         run_build([go, "mod", "init", "headgate.test/servers"], folder, environment)

@@ -55,10 +55,8 @@ def work(connection: Any) -> list[Any]:
     out.append(connection.execute(select(agents).where(agents.c.uid == "u1")).one().has_engine)
     prebuilt = select(agents.c.name, agents.c.slots).where(agents.c.uid == bindparam("uid_"))
     out.extend(tuple(connection.execute(prebuilt, {"uid_": uid}).one()) for uid in ("u1", "u2"))
-    for some in (["u1"], ["u2", "u3"], []):
-        out.append(
-            plain(connection.execute(select(agents.c.name).where(agents.c.uid.in_(some)).order_by(agents.c.name)))
-        )
+    named = select(agents.c.name).order_by(agents.c.name)
+    out.extend(plain(connection.execute(named.where(agents.c.uid.in_(some)))) for some in (["u1"], ["u2", "u3"], []))
     counts = select(agents.c.state, func.count().label("count")).group_by(agents.c.state)
     out.extend(dict(row._mapping) for row in connection.execute(counts))
     joined = (
@@ -96,7 +94,7 @@ def breaking(connection: Any) -> list[type[Exception]]:
         lambda: connection.execute(select(agents).where(agents.c.uid == "x")).one(),
     ]
     for case in cases:
-        with pytest.raises(Exception) as caught:  # noqa: PT011 (the types are compared below)
+        with pytest.raises(Exception) as caught:
             case()
         found.append(caught.type)
     return found

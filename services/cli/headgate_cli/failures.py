@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 
+import typer
 from google.rpc import error_details_pb2
 from rich.text import Text
 
@@ -24,6 +27,16 @@ class ExitCode(IntEnum):
     ENDED_OTHERWISE = 5
     DEFECT = 70
     INTERRUPTED = 130
+
+
+@contextmanager
+def pointing_into(file: str | Path | None) -> Iterator[None]:
+    """Shows errors of the coordinator with the name of the file before each place, and ends the command."""
+    try:
+        yield
+    except HeadgateError as error:
+        where = "" if file is None or str(file) == "-" else str(file)
+        raise typer.Exit(int(report(error, where))) from error
 
 
 class Failure(Exception):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grpc import StatusCode
 
 from headgate.catalog import v1 as catalog
 from headgate_cli import bundles
 from headgate_cli.commands.watch import follow
 from headgate_cli.connection import Connection
-from headgate_cli.output import Output, plain, print_one, say
+from headgate_cli.output import Output, plain, print_json, say
 from headgate_cli.results import show_results
 from headgate_cli.statements import Bundle, Piece, group, split
 from headgate_common.errors import HeadgateError, Reason
@@ -22,14 +24,24 @@ class SqlSession:
     def __init__(self, connection: Connection, output: Output) -> None:
         self._connection = connection
         self._output = output
+        self._gathered: list[object] | None = None
 
     async def run(self, text: str) -> None:
-        """Runs all statements of a text, in order. The first that fails ends it."""
-        for entry in group(split(text)):
-            if isinstance(entry, Bundle):
-                await self.run_bundle(list(entry.pieces))
-            else:
-                await self.run_statement(entry)
+        """Runs all statements of a text, in order. The first that fails ends it.
+
+        As JSON, all results are one array, written at the end; what was done before a failure is in it.
+        """
+        self._gathered = [] if self._output is Output.JSON else None
+        try:
+            for entry in group(split(text)):
+                if isinstance(entry, Bundle):
+                    await self.run_bundle(list(entry.pieces))
+                else:
+                    await self.run_statement(entry)
+        finally:
+            if self._gathered is not None:
+                print_json(self._gathered)
+                self._gathered = None
 
     async def run_statement(self, piece: Piece) -> None:
         if piece.keyword == "WATCH":
@@ -40,17 +52,20 @@ class SqlSession:
             answer = await self._connection.call("StatementService.ExecuteStatement", request)
         except HeadgateError as error:
             raise placed(error, piece) from error
-        show_results(answer.results, self._output)
+        self._show(answer.results)
         if answer.HasField("failure"):
             raise placed(of_failure(answer.failure), piece)
 
     async def run_bundle(self, pieces: list[Piece]) -> None:
         answer = await bundles.apply(self._connection, bundles.of_pieces(pieces), validate_only=False)
-        if self._output is Output.TABLE:
-            show_results(answer.results, self._output)
-            say(f"applied at revision {answer.revision}")
+        self._show(answer.results)
+        say(f"applied at revision {answer.revision}")
+
+    def _show(self, results: Sequence[catalog.StatementResult]) -> None:
+        if self._gathered is None:
+            show_results(results, self._output)
         else:
-            print_one(plain(answer), self._output)
+            self._gathered += [plain(result) for result in results]
 
 
 def of_failure(failure: catalog.StatementFailure) -> HeadgateError:

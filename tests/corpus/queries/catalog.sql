@@ -42,3 +42,6 @@ CREATE LOGICAL SOURCE empty(a INT32);
 CREATE LOGICAL SOURCE mixed(ts TIMESTAMP, k VARCHAR, v INT32);
 CREATE PHYSICAL SOURCE mixed_file FOR mixed TYPE FILE ON edge SET('mixed.csv' AS `SOURCE`.FILE_PATH, 'CSV' AS PARSER.`TYPE`);
 CREATE PHYSICAL SOURCE mixed_topic FOR mixed TYPE TOPIC SET('mixed' AS `SOURCE`.TOPIC);
+
+-- The sink of queries that are refused before it matters; others bring their own.
+CREATE SINK out(a INT32) TYPE PRINT ON edge;

@@ -91,7 +91,7 @@ def test_a_bundle_with_a_mistake_changes_nothing_and_points_to_the_place(
     assert done.stdout == ""
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "speeed" in text)
     column = file.read_text().splitlines()[line - 1].index("speeed") + 1
-    assert f"{line}:{column}: " in done.stderr
+    assert f"{file}:{line}:{column}: " in done.stderr
     shown = done.stderr.splitlines()
     caret = next(n for n, text in enumerate(shown) if text.strip() == "^")
     assert shown[caret - 1][shown[caret].index("^") :].startswith("speeed")
@@ -156,7 +156,13 @@ def test_a_mistake_in_a_file_is_told_with_its_line(headgate: Headgate, tmp_path:
     file.write_text("SHOW AGENTS;\n\n   SHOW THINGS;\n")
     done = headgate("sql", "-f", str(file))
     assert done.returncode == 1
-    assert "\n3:9: " in done.stderr
+    assert f"\n{file}:3:9: " in done.stderr
+
+
+def test_the_results_of_a_text_are_one_json_value(headgate: Headgate) -> None:
+    done = headgate("sql", "-o", "json", "-c", "SHOW AGENTS; SHOW SINKS; DROP SINK nowhere")
+    assert [result["verb"] for result in json.loads(done.stdout)] == ["SHOW AGENTS", "SHOW SINKS"]
+    assert done.returncode == 1
 
 
 def test_begin_and_commit_make_a_bundle(headgate: Headgate, names: Names) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Table, text
-from sqlalchemy.schema import CheckConstraint
+from alembic.script import ScriptDirectory
+from sqlalchemy import Column, Connection, MetaData, Text, create_engine, text
 
 from headgate_common.clock import SystemClock
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_common.ids import RandomIds
-from headgate_coordinator.catalog import schema
+from headgate_coordinator.catalog import schema, triggers
 from headgate_coordinator.catalog.connect import connect
-from headgate_coordinator.catalog.migrations import migrate
+from headgate_coordinator.catalog.migrations import FOLDER, configuration, migrate
+from headgate_coordinator.catalog.migrations.__main__ import write
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import CATALOG_TOO_NEW, CATALOG_UNAVAILABLE
@@ -26,29 +29,91 @@ async def opened(url: str) -> Store:
     return await connect(url, clock=SystemClock(), ids=RandomIds())
 
 
+WRITE_ONE = 'the code has changed: run python -m headgate_coordinator.catalog.migrations "what changes"'
+
+
 async def test_an_empty_database_is_brought_to_the_schema_of_the_code(store: Store) -> None:
     def differences(tx: Tx) -> list[object]:
         context = MigrationContext.configure(tx.connection, opts={"compare_type": True})
         return list(compare_metadata(context, schema.metadata))
 
-    assert await store.read(differences) == []
+    assert await store.read(differences) == [], WRITE_ONE
 
 
-async def test_the_checks_of_the_code_are_in_the_database(store: Store) -> None:
-    def definitions(tx: Tx) -> str:
+async def test_migrated_tables_hold_what_tables_made_from_the_code_hold(store: Store) -> None:
+    """To the letter of every check and key, which the comparison above does not see."""
+
+    class RollBack(Exception):
+        pass
+
+    found: list[set[str]] = []
+
+    def compare(tx: Tx) -> None:
         if tx.connection.dialect.name == "sqlite":
-            found = tx.connection.execute(text("SELECT sql FROM sqlite_master WHERE type = 'table'"))
+            with create_engine("sqlite://").connect() as reference:
+                schema.metadata.create_all(reference)
+                found.extend(_sqlite_definitions(connection) for connection in (tx.connection, reference))
         else:
-            found = tx.connection.execute(text("SELECT conname || ' ' FROM pg_constraint"))
-        return " ".join(found.scalars())
+            tx.connection.execute(text("CREATE SCHEMA reference"))
+            mapped = tx.connection.execution_options(schema_translate_map={None: "reference"})
+            schema.metadata.create_all(mapped)
+            found.extend(_postgres_definitions(tx.connection, name) for name in ("public", "reference"))
+        raise RollBack
 
-    def checks(table: Table) -> set[str]:
-        return {str(each.name) for each in table.constraints if isinstance(each, CheckConstraint)}
+    with pytest.raises(RollBack):
+        await store.write(compare)
+    migrated, from_code = found
+    assert len(from_code) > 60
+    assert migrated == from_code, WRITE_ONE
 
-    found = await store.read(definitions)
-    expected = set().union(*(checks(table) for table in schema.metadata.tables.values()))
-    assert len(expected) > 20
-    assert {name for name in expected if f"{name} " not in found} == set()
+
+def _sqlite_definitions(connection: Connection) -> set[str]:
+    """Each column, constraint and index by its text; their order in a table is nobody's concern."""
+    rows = connection.execute(
+        text("SELECT tbl_name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL")
+    )
+    return {
+        f"{table}: {line.strip().rstrip(',')}"
+        for table, definition in rows
+        if table != "alembic_version"
+        for line in definition.splitlines()
+        if line.strip() not in ("", ")")
+    }
+
+
+def _postgres_definitions(connection: Connection, where: str) -> set[str]:
+    constraints = connection.execute(
+        text(
+            "SELECT conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE connamespace = CAST(:where AS regnamespace)"
+        ),
+        {"where": where},
+    )
+    indexes = connection.execute(text("SELECT indexdef FROM pg_indexes WHERE schemaname = :where"), {"where": where})
+    texts = (each.replace(f"{where}.", "") for each in (*constraints.scalars(), *indexes.scalars()))
+    return {each for each in texts if "alembic_version" not in each}
+
+
+def test_the_last_migration_carries_the_rules_of_the_triggers() -> None:
+    with create_engine("sqlite://").connect() as connection:
+        scripts = ScriptDirectory.from_config(configuration(connection))
+    last = scripts.get_revision("head")
+    assert last is not None
+    assert last.module.rules == triggers.fingerprint(), WRITE_ONE
+
+
+def test_the_next_migration_is_written_from_the_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(FOLDER / "versions", tmp_path / "versions")
+    changed = MetaData()
+    for table in schema.metadata.tables.values():
+        table.to_metadata(changed)
+    changed.tables["sinks"].append_column(Column("colour", Text))
+    monkeypatch.setattr("headgate_coordinator.catalog.schema.metadata", changed)
+    made = write("paint the sinks", tmp_path / "versions")
+    assert made.name == "0002_paint_the_sinks.py"
+    assert "add_column(sa.Column('colour', sa.Text(), nullable=True))" in made.read_text()
+    assert made.read_text().count("add_column") == 1
+    assert f"rules = '{triggers.fingerprint()}'" in made.read_text()
 
 
 async def test_a_database_that_is_up_to_date_is_left_alone(databases: Databases) -> None:

@@ -36,9 +36,9 @@ from headgate_coordinator.config import Limits, Timings
 T = TypeVar("T")
 
 FAST = Timings(
-    leader_ttl=0.6,
-    leader_renew=0.1,
-    leader_margin=0.1,
+    leader_ttl=20.0,
+    leader_renew=0.5,
+    leader_margin=1.0,
     session_ttl=0.6,
     poll_interval=0.1,
     probe_interval=0.1,

@@ -293,10 +293,9 @@ async def test_calls_waiting_in_line_when_draining_begins_are_still_done(transpo
 async def test_a_caller_that_gives_up_in_line_leaves_it(transport: GrpcTransport) -> None:
     toy = ToyFragments()
     async with serving([toy], limits=LimitsConfig(in_flight=1, queue=5)) as served:
-        first, second = (
-            asyncio.ensure_future(transport.call(served.address, START, start_request("slow"), timeout=60))
-            for _ in range(2)
-        )
+        first = asyncio.ensure_future(transport.call(served.address, START, start_request("slow"), timeout=60))
+        await eventually(lambda: toy.seen == ["slow"])
+        second = asyncio.ensure_future(transport.call(served.address, START, start_request("slow"), timeout=60))
         await eventually(lambda: served.sample("headgate_rpc_queued") == 1)
         second.cancel()
         await eventually(lambda: served.sample("headgate_rpc_queued") == 0)

@@ -1,7 +1,7 @@
 """Runs plans in a real Spark session: inputs as streams of the declared schemas, watermarks as the plan says.
 
-This is what an engine does with a compute fragment, as far as Spark's own checks are concerned: analysis of the SQL, the
-test for operations that streams do not support, and the planning of a batch.
+This is what an engine does with a compute fragment, as far as Spark's own checks are concerned: analysis of the SQL,
+the test for operations that streams do not support, and the planning of a batch.
 """
 
 from __future__ import annotations
@@ -68,6 +68,15 @@ def schema_ddl(schema: catalog.Schema) -> str:
         name = column.name.replace("`", "``")
         parts.append(f"`{name}` {spark_type(column.type)}")
     return ", ".join(parts)
+
+
+def simple_types(schema: catalog.Schema) -> list[tuple[str, str]]:
+    """Names and types of a schema as Spark shows them. Spark's own are nullable throughout."""
+    found = []
+    for column in columns_of(schema):
+        declared = StructType.fromDDL(f"x {spark_type(column.type)}")[0].dataType
+        found.append((column.name, declared.simpleString()))
+    return found
 
 
 class Streams:

@@ -10,6 +10,7 @@ The last line says `N passed, M failed`; the exit code is 1 if any failed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -81,21 +82,12 @@ def many(seeds: range, jobs: int, shrinking: bool) -> int:
 
 
 def endless(first: int, jobs: int, shrinking: bool) -> int:
-    began = time.monotonic()
-    passed = 0
-    for outcome in progress(run_seeds(_count_from(first), jobs), began, None):
+    for passed, outcome in enumerate(progress(run_seeds(itertools.count(first), jobs), time.monotonic(), None)):
         if outcome.failure is not None:
             tell_seed(outcome.seed, shrinking)
             say(f"{passed} passed, 1 failed")
             return 1
-        passed += 1
     return 0
-
-
-def _count_from(first: int) -> Iterator[int]:
-    while True:
-        yield first
-        first += 1
 
 
 def tell_seed(seed: int, shrinking: bool) -> None:

@@ -1,6 +1,7 @@
 """Clients: they do what the plan says, try again as a client should, and write down what they were told.
 
-Also watchers, which follow the catalog, lose their connection, resume, and must in the end have seen exactly its history.
+Also watchers, which follow the catalog, lose their connection, resume, and must in the end have seen exactly its
+history.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ class Watcher:
         while True:
             address = self._coordinators[self._turn % len(self._coordinators)]
             request = catalog.WatchRequest(from_revision=self.position)
-            lasts = self._source.choice((3.0, 10.0, 60.0))
+            lasts = self._source.choice((2.0, 6.0, 60.0))
             try:
                 messages = self._transport.stream(address, METHODS[catalog.WatchRequest], request, timeout=lasts)
                 async with aclosing(messages) as responses:  # type: ignore[type-var]

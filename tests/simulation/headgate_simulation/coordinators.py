@@ -53,7 +53,7 @@ async def run_inline(work: Callable[[], T], /) -> T:
 
 def coordinator_program(world: World) -> Program:
     async def start(environment: Environment) -> Running:
-        world.database.stores[:] = [store for store in world.database.stores if store.alive]
+        world.forget_dead_stores()
         store = SimulatedStore(
             world.database,
             environment,

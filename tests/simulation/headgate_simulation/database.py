@@ -1,10 +1,10 @@
 """The in-memory catalog of a run, with a quicker way from a SQLAlchemy statement to SQLite.
 
-Statements are compiled by SQLAlchemy, once each, and run by the sqlite3 module: the same SQL with the same parameters in
-the same order, less what SQLAlchemy does around every single execution (events, cursors of its own, result metadata),
-which would be most of the time of a run. A statement that needs more than that (defaults made in Python, expressions that
-are expanded in unusual ways) takes SQLAlchemy's own way on the same connection. `test_database.py` holds the two against
-each other.
+Statements are compiled by SQLAlchemy, once each, and run by the sqlite3 module: the same SQL with the same parameters
+in the same order, less what SQLAlchemy does around every single execution (events, cursors of its own, result
+metadata), which would be most of the time of a run. A statement that needs more than that (defaults made in Python,
+expressions that are expanded in unusual ways) takes SQLAlchemy's own way on the same connection. `test_database.py`
+holds the two against each other.
 """
 
 from __future__ import annotations
@@ -261,9 +261,9 @@ def _prepare(compiled: Any, dialect: Any) -> Any:
 def _row_type(keys: tuple[str, ...]) -> Any:
     made = _ROW_TYPES.get(keys)
     if made is None:
-        base = namedtuple("Row", keys, rename=True)  # type: ignore[misc] # noqa: PYI024
+        base: Any = namedtuple("Row", keys, rename=True)  # type: ignore[misc]
 
-        class Row(base):  # type: ignore[misc, valid-type]
+        class Row(base):
             __slots__ = ()
 
             @property

@@ -70,19 +70,14 @@ class Faults:
         link.blocked = 0
         link.slow = 1.0
         for fault in self._active.values():
-            target, other = fault.target, str(fault.get("other", ""))
-            touches = target in (sender, receiver)
-            if fault.kind == "partition" and {sender, receiver} == {target, other}:
+            touches = fault.target in (sender, receiver)
+            if _blocks(fault, sender, receiver):
                 link.blocked += 1
-            elif (fault.kind == "one-way" and (sender, receiver) == (target, other)) or (
-                fault.kind == "isolate" and touches
-            ):
-                link.blocked += 1
-            elif (fault.kind == "slow" and touches) or (fault.kind == "depose" and sender == target):
+            elif (fault.kind == "slow" and touches) or (fault.kind == "depose" and sender == fault.target):
                 link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
             elif fault.kind == "lossy" and touches:
                 link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
-            elif fault.kind == "duplicating" and touches and link.duplication >= 0 and "client" not in sender:
+            elif fault.kind == "duplicating" and touches and "client" not in sender:
                 link.duplication = max(link.duplication, _number(fault.get("share", 0.0)))
 
     def _set_store(self, name: str, store: StoreFaults) -> None:
@@ -99,6 +94,15 @@ class Faults:
                 store.fails_before = max(store.fails_before, _number(fault.get("share", 0.0)))
             elif fault.kind == "commit-pauses":
                 store.delay = max(store.delay, _number(fault.get("delay", 0.0)))
+
+
+def _blocks(fault: Fault, sender: str, receiver: str) -> bool:
+    other = str(fault.get("other", ""))
+    if fault.kind == "partition":
+        return {sender, receiver} == {fault.target, other}
+    if fault.kind == "one-way":
+        return (sender, receiver) == (fault.target, other)
+    return fault.kind == "isolate" and fault.target in (sender, receiver)
 
 
 def set_weather(link: Link, weather: Weather, *, between_services: bool) -> None:

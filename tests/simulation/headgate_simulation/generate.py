@@ -118,10 +118,9 @@ class _Operations:
         items: list[tuple[str, dict[str, object]]] = []
         for logical in self._logical:
             items.append(("create_logical_source", {"name": logical}))
-            for agent in source.sample(self._present, min(len(self._present), source.choice((1, 1, 2)))):
-                items.append(("create_physical_source", self._physical_source(logical, agent)))
-        for number in range(1, source.randint(2, 4) + 1):
-            items.append(("create_sink", self._sink(f"k{number}")))
+            feeding = source.sample(self._present, min(len(self._present), source.choice((1, 1, 2))))
+            items += [("create_physical_source", self._physical_source(logical, agent)) for agent in feeding]
+        items += [("create_sink", self._sink(f"k{number}")) for number in range(1, source.randint(2, 4) + 1)]
         self.add(2.0, "setup", {"items": tuple((kind, tuple(a.items())) for kind, a in items)}, client=1)
 
     def _physical_source(self, logical: str, agent: str) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """What clients asked, what they were answered, and whether the two fit one order of events.
 
 Names and slots must be linearizable: every answer must be what a catalog that does one thing at a time could have
-answered at some moment between the question and the answer. The commits of a run are such an order already, so the check
-is exact and cheap: `History` writes down, commit by commit, from when to when each name was taken and by which uid, and
-holds every answer against that.
+answered at some moment between the question and the answer. The commits of a run are such an order already, so the
+check is exact and cheap: `History` writes down, commit by commit, from when to when each name was taken and by which
+uid, and holds every answer against that.
 
 A client that was told "perhaps" (a time-out, a lost connection, an uncertain commit) may find either. What it was told
 for certain must be so: nothing accepted is lost, nothing accepted twice, nothing refused happens, and nothing that is
@@ -244,14 +244,16 @@ class History:
         mine = [t for t in tenures if t.uid == found.uid]
         if not mine or not self._overlaps(asked, mine[0].since, mine[0].until):
             fail("names are linearizable", f"{asked.operation} was answered {found.uid}, which was not there", about)
-        if asked.operation.kind == "drop_query":
-            if mine[0].doomed is None:
-                fail("nothing accepted is lost", f"{asked.operation} was accepted, and not done", about)
-        elif asked.operation.kind == "get_query":
+        kind_of = asked.operation.kind
+        if kind_of == "get_query":
             self._check_version(asked, found, about)
-        elif asked.operation.kind.startswith("drop_") and not asked.operation.get("force"):
-            if mine[0].until is None or not self._during(asked, mine[0].until):
-                fail("nothing accepted is lost", f"{asked.operation} was accepted, and not done", about)
+        done = True
+        if kind_of == "drop_query":
+            done = mine[0].doomed is not None
+        elif kind_of.startswith("drop_") and not asked.operation.get("force"):
+            done = mine[0].until is not None and self._during(asked, mine[0].until)
+        if not done:
+            fail("nothing accepted is lost", f"{asked.operation} was accepted, and not done", about)
 
     def _check_version(self, asked: Asked, found: Any, about: tuple[str, ...]) -> None:
         versions = self._versions.get(found.uid, [])

@@ -72,18 +72,21 @@ class Mirror:
 
     def apply(self, change: Change) -> None:
         table = self.by_kind[change.kind]
+        old: Any = table.get(change.uid)
         if change.kind == "FRAGMENT":
-            self._index_fragment(table.get(change.uid), change.after)
+            self._index_fragment(old, change.after)
         elif change.kind == "AGENT":
-            old = table.get(change.uid)
-            if old is not None and self.agents_by_name.get(old.name) is old:
-                del self.agents_by_name[old.name]
-            if isinstance(change.after, catalog.Agent):
-                self.agents_by_name[change.after.name] = change.after
+            self._index_agent(old, change.after)
         if change.after is None:
             table.pop(change.uid, None)
         else:
             table[change.uid] = change.after
+
+    def _index_agent(self, old: Any, new: Any) -> None:
+        if old is not None and self.agents_by_name.get(old.name) is old:
+            del self.agents_by_name[old.name]
+        if new is not None:
+            self.agents_by_name[new.name] = new
 
     def _index_fragment(self, old: Any, new: Any) -> None:
         if old is not None:

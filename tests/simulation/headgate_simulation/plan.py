@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-
 # The target of a fault that strikes whichever coordinator leads when it begins.
 LEADER = "leader"
 
@@ -131,10 +130,11 @@ class Plan:
         )
 
     def __str__(self) -> str:
+        items: tuple[Operation | Fault, ...] = (*self.operations, *self.faults)
         lines = [
             f"seed {self.seed}: {self.coordinators} coordinator(s), {self.clients} client(s), "
             f"{self.watchers} watcher(s), faults heal at {self.heals:.1f} s",
             *(f"     agent {agent}" for agent in self.agents),
-            *(str(item) for item in sorted((*self.operations, *self.faults), key=lambda item: item.at)),
+            *(str(item) for item in sorted(items, key=lambda item: item.at)),
         ]
         return "\n".join(lines)

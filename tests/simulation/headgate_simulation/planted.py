@@ -1,12 +1,11 @@
 """Bugs planted into production code at run time, to know that the simulation would find them.
 
-Each is one or more small edits of the source of a function: a text that must occur in it exactly once is replaced, and the
-function is compiled anew in its module. An edit that no longer fits the code fails loudly: then write it anew. A planted
-bug that is not found is a hole in the generator or the invariants, to be closed there.
+Each is one or more small edits of the source of a function: a text that must occur in it exactly once is replaced, and
+the function is compiled anew in its module. An edit that no longer fits the code fails loudly: then write it anew. A
+planted bug that is not found is a hole in the generator or the invariants, to be closed there.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import importlib
@@ -169,9 +168,26 @@ PLANTED: tuple[Planted, ...] = (
         (Edit(f"{_STATUS}:_Application.apply", "or fragment.epoch != one.fragment.epoch", ""),),
     ),
     Planted(
-        "stale status applied after a newer one",
-        "a status that was asked for before the fragment was confirmed counts as news that it is missing",
+        "missing judged by an old answer",
+        "a status that was asked for before a fragment was confirmed counts as news that it is missing",
         (Edit(f"{_STATUS}:_Application._miss_one", "if fragment.revision > revision:", "if False:"),),
+    ),
+    Planted(
+        "stale status applied after a newer one",
+        "an answer that comes late sets fragments back to what they were",
+        (
+            Edit(
+                f"{_STATUS}:_Application._apply_one",
+                "if _PROGRESS[state] > _PROGRESS[fragment.state]:",
+                "if _PROGRESS[state] != _PROGRESS[fragment.state]:",
+            ),
+            Edit(
+                f"{_MEMBERSHIP}:Membership._poll",
+                "await self._apply(agent, asked, status)",
+                "await self._apply(agent, asked, status); asyncio.get_running_loop().call_later("
+                "1.0, lambda: self._term and self._spawn(self._apply(agent, asked, status)))",
+            ),
+        ),
     ),
     Planted(
         "zombies left alone",
@@ -180,12 +196,12 @@ PLANTED: tuple[Planted, ...] = (
     ),
     Planted(
         "reconciler wake-up lost",
-        "a change that comes while a query is being looked at is forgotten, and nothing looks again",
+        "that a settled query is to be stopped wakes nobody",
         (
             Edit(
-                f"{_RECONCILER}:Reconciler._mark",
-                "if work.dirty_since is None:",
-                "if work.dirty_since is None and work.looking is None:",
+                f"{_RECONCILER}:Reconciler._query_changed",
+                "if work is None and _at_rest(after):",
+                "if work is None:",
             ),
             Edit(f"{_RECONCILER}:Reconciler._tick", "self._mark(uid)", "pass"),
         ),
@@ -218,17 +234,17 @@ PLANTED: tuple[Planted, ...] = (
         "a retry of a request that has happened makes it happen again",
         (
             Edit("headgate_coordinator.catalog.requests:lookup", "if row is None:", "if True:"),
-            Edit("headgate_coordinator.catalog.requests:remember", "tx.connection.execute(", "str("),
+            Edit("headgate_coordinator.catalog.requests:remember", "tx.connection.execute(", "if False: str("),
         ),
     ),
     Planted(
         "watch event before the commit",
-        "listeners hear of a transaction that is rolled back",
+        "listeners hear of a transaction before it is durable, and also if it is rolled back",
         (
             Edit(
-                f"{_STORE}:run_group",
-                "outcomes.append(Outcome(result, None, revision, tx.after_commit))",
-                "outcomes.append(Outcome(result, None, revision, tx.after_commit)); EARLY and EARLY(revision)",
+                "headgate_coordinator.catalog.inline:InlineStore._commit",
+                "self._stats.writes += 1",
+                "self._stats.writes += 1; outcome.revision and self._feed.publish((outcome.revision,))",
             ),
         ),
     ),
@@ -249,8 +265,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             Edit(
                 "headgate_coordinator.catalog.changes:ChangeFeed.publish",
-                "if revision.number != self.position + 1:\n                return False",
-                "if False:\n                return False",
+                "if revision.number != self.position + 1:",
+                "if False:",
             ),
         ),
     ),

@@ -1,8 +1,8 @@
 """What must hold once everything that was wrong is right again and time has passed.
 
 Reached means: every query is where it should be and stays there, what runs on the agents is exactly what the catalog
-says, slots are exact, and every watcher has seen exactly the history. If that has not come about after `PATIENCE` seconds
-of calm, it never will.
+says, slots are exact, and every watcher has seen exactly the history. If that has not come about after `PATIENCE`
+seconds of calm, it never will.
 """
 
 from __future__ import annotations

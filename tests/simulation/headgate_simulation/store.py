@@ -1,9 +1,9 @@
 """The catalog in a run: the real store on SQLite in memory, with commits that fail, hang or are the last thing a
 coordinator does.
 
-What is simulated around `InlineStore`: a transaction takes time, so that others get in between; a commit may fail before
-or after it took effect, and its caller cannot tell which; the database may be out of reach; the process may die right
-before or right after a commit. Whoever watches the run is told of every commit at the moment it is durable.
+What is simulated around `InlineStore`: a transaction takes time, so that others get in between; a commit may fail
+before or after it took effect, and its caller cannot tell which; the database may be out of reach; the process may die
+right before or right after a commit. Whoever watches the run is told of every commit at the moment it is durable.
 """
 
 from __future__ import annotations

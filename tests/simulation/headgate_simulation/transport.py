@@ -6,8 +6,8 @@ Contract, on top of that of `dispatch.Transport`:
 - A message takes the delay of its link, drawn for each message, so messages overtake each other. It is lost with the
   link's loss, and while the link's direction is blocked. A lost answer is a call that happened although its caller
   timed out. A duplicated request is handled twice; only the first answer reaches the caller.
-- An address where nobody listens refuses: UNREACHABLE. A process that dies with calls in flight resets some of them
-  (UNREACHABLE) and leaves others to time out, as the seed says.
+- An address where nobody listens refuses: UNREACHABLE. A process that dies with calls in flight resets some of them at
+  once (UNREACHABLE); of others it is seen only by the keep-alive that they are gone.
 - A caller that gives up tells the server, which cancels the handler, if that message arrives.
 - A stream is ordered, has a window of unread messages that holds its server back, and breaks when a message is lost.
 """
@@ -45,7 +45,7 @@ STREAM_WINDOW = 16
 # The operation on whose behalf a call is made; servers that answer the call see it too.
 CAUSE: ContextVar[str] = ContextVar("headgate_simulation_cause", default="")
 # How long a broken connection goes unnoticed by whoever only listens on it.
-KEEPALIVE = 10.0
+KEEPALIVE = 4.0
 
 
 @dataclass(slots=True)
@@ -154,8 +154,9 @@ class Network:
         for exchange in endpoint.exchanges.values():
             link = self.link(endpoint.name, exchange.caller)
             delay = link.draw()
-            if delay is not None and link.source.random() < 0.7:
-                self.loop.call_later(delay, exchange.broken, context=self._context)
+            if delay is None or link.source.random() > 0.7:
+                delay = KEEPALIVE
+            self.loop.call_later(delay, exchange.broken, context=self._context)
 
     def transport(self, name: str, domain: Domain) -> SimulatedTransport:
         return SimulatedTransport(self, name, domain)

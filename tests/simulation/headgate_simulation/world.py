@@ -32,7 +32,7 @@ from headgate_simulation.invariants import Asked, Checker, Violation, fail
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
-from headgate_simulation.store import Commit, StoreFaults
+from headgate_simulation.store import Commit, SimulatedStore, StoreFaults
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
 from headgate_simulation.transport import CAUSE, Link, Network
@@ -66,7 +66,7 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.weather = plan.weather
-        self.loop = SimulationLoop(stream(plan.seed, "loop"))
+        self.loop = SimulationLoop(stream(plan.seed, "loop"))  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
         self.network.arrived, self.network.answered = self._arrived, self._answered
@@ -115,6 +115,10 @@ class World:
 
     def _profile(self, sender: str, receiver: str, link: Link) -> None:
         self.faults.set_link(sender, receiver, link)
+
+    def forget_dead_stores(self) -> None:
+        stores = self.database.stores
+        stores[:] = [store for store in stores if isinstance(store, SimulatedStore) and store.alive]
 
     def coordinator_addresses(self) -> list[str]:
         return [f"c{number}:7400" for number in range(1, self.plan.coordinators + 1)]
@@ -208,8 +212,10 @@ class World:
 
     def calm(self) -> None:
         self.weather = CALM
-        for faults in (*self.store_faults.values(), *self.run_faults.values()):
-            faults.dies = ""
+        for store in self.store_faults.values():
+            store.dies = ""
+        for runs in self.run_faults.values():
+            runs.dies = ""
 
     async def cluster_operation(self, operation: Operation) -> None:
         name = str(operation["name"])

@@ -19,6 +19,7 @@ from headgate_common.errors import HeadgateError, Reason
 from headgate_common.ids import RandomIds
 from headgate_coordinator.catalog import agent_rows, schema
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
+from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.config import CoordinatorConfig, Limits, Timings
 from headgate_coordinator.coordinator import Coordinator
 
@@ -51,11 +52,15 @@ async def run_inline(work: Callable[[], T]) -> T:
 class Client:
     """Calls methods of one coordinator by name."""
 
-    def __init__(self, database: InlineDatabase, config: CoordinatorConfig | None = None, seed: int = 7) -> None:
+    def __init__(
+        self, database: InlineDatabase | Store, config: CoordinatorConfig | None = None, seed: int = 7
+    ) -> None:
         self.clock = SystemClock()
         self.ids = RandomIds(random.Random(seed))
         self.config = config or CoordinatorConfig(timings=QUIET)
-        self.store = InlineStore(database, clock=self.clock, ids=self.ids)
+        self.store: Store = (
+            InlineStore(database, clock=self.clock, ids=self.ids) if isinstance(database, InlineDatabase) else database
+        )
         self.coordinator = Coordinator(
             self.config,
             store=self.store,
@@ -89,9 +94,12 @@ class Client:
         return self
 
     async def __call__(self, request: Any) -> Any:
-        name = type(request).__name__.removesuffix("Request")
         self.last_call = Call()
-        return await self.dispatcher.unary(self._paths[name], request, self.last_call)
+        return await self.dispatch(request, self.last_call)
+
+    async def dispatch(self, request: Any, call: Call | None = None) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        return await self.dispatcher.unary(self._paths[name], request, call or Call())
 
     def watch(self, request: catalog.WatchRequest) -> AsyncIterator[Any]:
         return self.dispatcher.stream(self._paths["Watch"], request, Call())

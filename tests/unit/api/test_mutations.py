@@ -162,6 +162,9 @@ async def test_a_standby_answers_reads() -> None:
     assert len((await standby(catalog.GetSnapshotRequest())).resources) == 1
     shown = await standby(catalog.ExecuteStatementRequest(statement="SHOW SINKS"))
     assert shown.results[0].table.rows[0].values[0] == "s"
+    await leader(catalog.CreateSinkRequest(name="t", schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+    token = (await leader(catalog.ListSinksRequest(page_size=1))).next_page_token
+    assert [sink.name for sink in (await standby(catalog.ListSinksRequest(page_token=token))).sinks] == ["t"]
     for one in (standby, leader):
         await one.close()
     database.close()
@@ -187,7 +190,7 @@ async def test_rules_of_the_proto_are_enforced(client: Client) -> None:
 async def test_a_plan_that_is_always_outdated_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.cluster()
     from headgate_coordinator.catalog import operations
-    from headgate_coordinator.catalog.queries import PlanChanged
+    from headgate_coordinator.catalog.plan_uses import PlanChanged
 
     tries = 0
 

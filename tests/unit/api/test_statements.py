@@ -112,6 +112,18 @@ async def test_secrets_in_statements_are_not_told(client: Client) -> None:
         await client(bundle(text))
     assert "don" not in str(caught.value.details)
     assert "[redacted]" in told[0].results[0].statement
+    escaped = text.replace("don''t", "don\\u0027t").replace("CREATE SINK k", "CREATE SINK k2")
+    assert "tell" not in str(await execute(client, escaped))
+
+
+async def test_an_excerpt_shows_no_secret(client: Client) -> None:
+    text = """CREATE SINK k (x INT32) TYPE KAFKA SET ('hush' AS "SINK".SASL_PASSWORD, 'b' AS "SINK".COLOUR)"""
+    error = await client.refused(catalog.ExecuteStatementRequest(statement=text), errors.INVALID_CONFIG)
+    assert "hush" not in str(error.details)
+    excerpts = [detail.excerpt for detail in error.details if isinstance(detail, catalog.StatementProblem)]
+    assert any("'****' AS" in excerpt for excerpt in excerpts)
+    error = await client.refused(bundle(text), errors.INVALID_CONFIG)
+    assert "hush" not in str(error.details)
 
 
 async def test_show_lists_filters_and_limits(client: Client) -> None:

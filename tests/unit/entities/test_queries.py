@@ -11,7 +11,8 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator import errors
 from headgate_coordinator.catalog import agent_rows, lists, queries, schema
-from headgate_coordinator.catalog.queries import PlanChanged, PlannedQuery
+from headgate_coordinator.catalog.plan_uses import PlanChanged
+from headgate_coordinator.catalog.queries import PlannedQuery
 from tests.unit.entities.kit import RULES, Catalog, planned_query
 from tests.unit.entities.refusals import refused
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog.descriptors import validate_sink, validate_source
+from headgate_coordinator.sql.errors import StatementError
+from headgate_coordinator.sql.explain import explain_text
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.names import fold
 from headgate_coordinator.sql.parse import parse_statements
@@ -138,6 +142,52 @@ class MemoryView:
     def sink_names(self) -> Sequence[str]:
         self._count("sink_names")
         return list(self.sinks)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A query of the corpus: the statements that prepare the catalog, and the query itself."""
+
+    name: str
+    prepared: str
+    query: str
+
+    def view(self) -> MemoryView:
+        """The corpus's catalog, with what the case adds to it."""
+        view = MemoryView(CATALOG)
+        return view.apply(self.prepared) if self.prepared else view
+
+
+CATALOG = (CORPUS / "catalog.sql").read_text()
+
+
+def corpus_files() -> list[Path]:
+    return sorted(path for path in CORPUS.glob("*.sql") if path.name != "catalog.sql")
+
+
+def cases(path: Path) -> list[Case]:
+    """The cases of a file: `--- name`, statements, and the query as the last of them."""
+    found = []
+    for block in re.split(r"^--- ", path.read_text(), flags=re.MULTILINE)[1:]:
+        name, _, text = block.partition("\n")
+        prepared, _, query = text.strip().rpartition(";\n")
+        found.append(Case(name.strip(), prepared, query))
+    return found
+
+
+def outcome(case: Case) -> str:
+    """What becomes of a case: the plan as EXPLAIN shows it, or the exact error."""
+    try:
+        return explain_text(plan(case.query, case.view()), catalog.EXPLAIN_FORMAT_TEXT)
+    except StatementError as error:
+        lines = [f"refused: {error}"]
+        for problem in error.details:
+            assert isinstance(problem, catalog.StatementProblem)
+            lines.append(f"{problem.step} at line {problem.line}, column {problem.column}: {problem.message}")
+            if problem.suggestion:
+                lines.append(f"  {problem.suggestion}")
+            lines.extend(f"  | {line}" for line in problem.excerpt.split("\n"))
+        return "\n".join(lines)
 
 
 def parse_query(text: str) -> QueryStatement:

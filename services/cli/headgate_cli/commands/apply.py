@@ -13,7 +13,7 @@ from headgate_cli import bundles
 from headgate_cli.connection import Connection, run
 from headgate_cli.durations import seconds
 from headgate_cli.exports import REDACTED, as_json, as_sql, ordered
-from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_text
 from headgate_cli.kinds import QUERY
 from headgate_cli.options import CoordinatorOption, OutputOption, TimeoutOption, gather
@@ -54,7 +54,8 @@ def apply(
             names = created_queries(answer.results)
             await asyncio.gather(*(wait_for(connection, QUERY, name, "RUNNING", deadline) for name in names))
 
-    run(options, work)
+    with pointing_into(file):
+        run(options, work)
 
 
 def export(

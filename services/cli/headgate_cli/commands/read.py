@@ -14,7 +14,7 @@ from rich.text import Text
 from headgate.catalog import v1 as catalog
 from headgate_cli import kinds
 from headgate_cli.connection import Connection, run
-from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_statement
 from headgate_cli.kinds import FRAGMENT, QUERY, Kind, short
 from headgate_cli.options import CoordinatorOption, Options, OutputOption, gather
@@ -234,7 +234,8 @@ def explain(
     request = catalog.ExplainQueryRequest(
         statement=read_statement(statement, file), sink=sink, format=catalog.ExplainFormat.Value(chosen)
     )
-    answer = run(options, lambda connection: connection.call("QueryService.ExplainQuery", request))
+    with pointing_into(file):
+        answer = run(options, lambda connection: connection.call("QueryService.ExplainQuery", request))
     if not answer.text and output is Output.TABLE:
         raise Failure(ExitCode.DEFECT, "the coordinator answered no plan")
     if output is Output.TABLE:

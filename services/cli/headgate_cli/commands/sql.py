@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headgate_cli.connection import Connection, run
+from headgate_cli.failures import pointing_into
 from headgate_cli.inputs import read_text
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
 from headgate_cli.output import Output
@@ -42,7 +43,8 @@ def sql(
         async def batch(connection: Connection) -> None:
             await SqlSession(connection, output).run(text)
 
-        run(options, batch)
+        with pointing_into(file):
+            run(options, batch)
         return
 
     async def interactive(connection: Connection) -> None:

@@ -24,7 +24,8 @@ from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import operations, requests
 from headgate_coordinator.catalog.operations import OPERATIONS, Operation, Rules
-from headgate_coordinator.catalog.queries import PlanChanged, PlannedQuery
+from headgate_coordinator.catalog.plan_uses import PlanChanged
+from headgate_coordinator.catalog.queries import PlannedQuery
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import NOT_LEADER, PLAN_OUTDATED

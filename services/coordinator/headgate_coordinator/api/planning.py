@@ -16,7 +16,7 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.planner_view import AgentCache, LoadedView, load_view
 from headgate_coordinator.catalog.queries import PlannedQuery
-from headgate_coordinator.catalog.secrets import redacted_plan
+from headgate_coordinator.catalog.secrets import masked, mentions_secret, redacted_plan
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tables import resource_kind
 from headgate_coordinator.catalog.tx import Tx
@@ -51,7 +51,15 @@ class Planning:
         return await self.run(lambda: self.parse_now(text))
 
     def parse_now(self, text: str) -> Sequence[Statement]:
-        return parse_statements(text, self.limits)
+        """The statements of a text. The excerpts of an error show no literal where one of them may be a secret."""
+        try:
+            return parse_statements(text, self.limits)
+        except HeadgateError as error:
+            if mentions_secret(text):
+                for detail in error.details:
+                    if isinstance(detail, catalog.StatementProblem):
+                        detail.excerpt = masked(detail.excerpt)
+            raise
 
     async def plan(self, query: QueryStatement, sink: str) -> PlannedQuery:
         """Plans against the last committed state. `sink` is the one that the request names, if it does."""

@@ -21,7 +21,13 @@ from headgate_coordinator.catalog.secrets import without_secrets
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.watch import as_resource
 from headgate_coordinator.errors import ALREADY_EXISTS, UNSUPPORTED
-from headgate_coordinator.sql.statements import QueryStatement, RequestStatement, Statement
+from headgate_coordinator.sql.statements import (
+    CreateTopicStatement,
+    DropTopicStatement,
+    QueryStatement,
+    RequestStatement,
+    Statement,
+)
 
 # An error travels in headers, so a statement in it is cut to this length.
 SHOWN_TEXT = 500
@@ -82,9 +88,9 @@ def step_of_statement(index: int, statement: Statement) -> Step:
             if_not_exists=statement.if_not_exists,
             query=statement,
         )
-    raise HeadgateError(
-        UNSUPPORTED, f"{statement.verb} cannot be part of a change: only CREATE, DROP and STOP can, and queries"
-    )
+    if isinstance(statement, CreateTopicStatement | DropTopicStatement):
+        raise HeadgateError(UNSUPPORTED, f"this coordinator serves no topics, so it does not know {statement.verb}")
+    raise HeadgateError(UNSUPPORTED, f"{statement.verb} changes nothing: a bundle is of CREATE, DROP, STOP and queries")
 
 
 def _step_of_request(index: int, request: Message, parse: ParseStatements) -> Step:

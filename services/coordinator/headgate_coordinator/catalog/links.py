@@ -103,6 +103,16 @@ def delete_links_of(tx: Tx, uid: str) -> None:
         _touch(tx, row.from_uid, before)
 
 
+def take_links(tx: Tx, query_uid: str, plan: catalog.QueryPlan) -> None:
+    """Notes the links that the data of a query takes; `plan` has its fragments where they are now."""
+    placed = {fragment.ordinal: fragment.agent for fragment in plan.fragments}
+    ways = {(placed[edge.from_fragment], placed[edge.to_fragment]) for edge in plan.edges}
+    tx.connection.execute(delete(query_links).where(query_links.c.query_uid == query_uid))
+    taken = [row.uid for row in all_links(tx) if (row.from_agent, row.to_agent) in ways]
+    if taken:
+        tx.connection.execute(insert(query_links), [{"query_uid": query_uid, "link_uid": uid} for uid in taken])
+
+
 def get_network_link(tx: Tx, request: catalog.GetNetworkLinkRequest) -> catalog.NetworkLink:
     sending, receiving = fold(request.from_agent), fold(request.to_agent)
     row = _find(tx, sending, receiving)

@@ -6,26 +6,22 @@ and raises `PlanChanged` otherwise: then it is to be planned again.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from sqlalchemy import BindParameter, bindparam, exists, insert, select, update
+from sqlalchemy import exists, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import query_rows, story
 from headgate_coordinator.catalog.fragments import delete_query, insert_fragments
 from headgate_coordinator.catalog.pages import page, prefix_filter
+from headgate_coordinator.catalog.plan_uses import require_unchanged
 from headgate_coordinator.catalog.query_rows import COLUMNS, messages, not_found, query_row
 from headgate_coordinator.catalog.schema import (
-    agents,
     fragments,
-    network_links,
-    physical_sources,
     queries,
     query_links,
     query_sinks,
@@ -37,10 +33,6 @@ from headgate_coordinator.catalog.wire import AnyRow, microseconds, short, times
 from headgate_coordinator.errors import ALREADY_EXISTS, QUERY_NAME_LOCKED, UID_MISMATCH
 from headgate_coordinator.query.transitions import QUERY_ENDED
 from headgate_coordinator.sql.names import fold
-
-
-class PlanChanged(Exception):
-    """Something that a plan was made against has changed; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +48,6 @@ class PlannedQuery:
     links_declared: bool
 
 
-_UIDS: BindParameter[str] = bindparam("uids_", expanding=True)
-# What is looked up of the kinds of PlanUse where being there is all that counts.
-_THERE = {
-    "link": select(network_links.c.uid).where(network_links.c.uid.in_(_UIDS)),
-    "sink": select(sinks.c.uid).where(sinks.c.uid.in_(_UIDS)),
-}
-_FEEDING = select(physical_sources.c.uid, physical_sources.c.name).where(physical_sources.c.logical_uid.in_(_UIDS))
-_AGENTS = select(agents.c.uid, agents.c.name, agents.c.state, agents.c.slots, agents.c.slots_used).where(
-    agents.c.uid.in_(_UIDS)
-)
-_ANY_LINK = select(network_links.c.uid).limit(1)
 _INSERT = insert(queries)
 # Where it is written which resources a query uses: by the kind of PlanUse, its column for their uids.
 _REFERENCES = {
@@ -84,7 +65,7 @@ def create_query(
     name = _name(request.name, planned.name) or uid
     refuse_taken(tx, name)
     plan = planned.plan
-    uses = _require_unchanged(tx, planned)
+    uses = require_unchanged(tx, plan, links_declared=planned.links_declared)
     waiting = catalog.Waiting(
         reason=catalog.WAITING_REASON_ACCEPTED, message="accepted, not yet taken up", since=timestamp(tx.now)
     )
@@ -157,53 +138,6 @@ def _deadline(request: catalog.CreateQueryRequest, written_us: int | None, defau
     if request.HasField("deployment_deadline"):
         return max(1, microseconds(request.deployment_deadline))
     return default_us if written_us is None else written_us
-
-
-def _require_unchanged(tx: Tx, planned: PlannedQuery) -> Mapping[str, Mapping[str, str]]:
-    """Names of what the plan uses, by kind and uid; PlanChanged unless all of it is still so."""
-    uses: dict[str, dict[str, str]] = defaultdict(dict)
-    for use in planned.plan.uses:
-        uses[use.kind][use.uid] = use.name
-    for kind, statement in _THERE.items():
-        if uses[kind]:
-            there = set(tx.connection.execute(statement, {"uids_": list(uses[kind])}).scalars())
-            _require_all(kind, uses[kind], there)
-    # A physical source that is there has its logical source: the database sees to that.
-    rows = tx.connection.execute(_FEEDING, {"uids_": list(uses["logical_source"])})
-    feeding: dict[str, str] = {row.uid: row.name for row in rows}
-    _require_all("physical source", uses["physical_source"], feeding.keys())
-    for uid, name in feeding.items():
-        if uid not in uses["physical_source"]:
-            raise PlanChanged(f"physical source {name} was added")
-    if not planned.links_declared and tx.connection.execute(_ANY_LINK).first() is not None:
-        raise PlanChanged("network links were declared")
-    _require_room(tx, planned.plan, uses["agent"])
-    return uses
-
-
-def _require_all(kind: str, used: Mapping[str, str], there: Collection[str]) -> None:
-    for uid, name in used.items():
-        if uid not in there:
-            raise PlanChanged(f"{kind} {name} is gone")
-
-
-def _require_room(tx: Tx, plan: catalog.QueryPlan, used_agents: Mapping[str, str]) -> None:
-    needed: dict[str, int] = defaultdict(int)
-    for fragment in plan.fragments:
-        needed[fragment.agent] += fragment.slots
-    there = {row.name: row for row in tx.connection.execute(_AGENTS, {"uids_": list(used_agents)})}
-    for uid, name in used_agents.items():
-        row = there.get(name)
-        if row is None or row.uid != uid:
-            raise PlanChanged(f"agent {name} is gone")
-    for name, slots in needed.items():
-        row = there.get(name)
-        if row is None:
-            raise PlanChanged(f"agent {name} is gone")
-        if row.state != "ACTIVE":
-            raise PlanChanged(f"agent {name} became {row.state}")
-        if row.slots - row.slots_used < slots:
-            raise PlanChanged(f"agent {name} has no longer {slots} free slots")
 
 
 def stop_query(tx: Tx, request: catalog.StopQueryRequest, default_drain_us: int) -> catalog.Query:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
-from headgate_coordinator.catalog.descriptors import REDACTED, redact_sink, redact_source
+from headgate_coordinator.catalog.descriptors import REDACTED, SINKS, SOURCES, redact_sink, redact_source
 
 
 def without_secrets(text: str, request: Message) -> str:
@@ -19,15 +20,35 @@ def without_secrets(text: str, request: Message) -> str:
     else:
         return text
     secrets = {request.options[name] for name, value in shown.items() if value == REDACTED}
-    for secret in sorted(secrets - {""}, key=len, reverse=True):
-        escaped = secret.replace("'", "''")
-        # A short secret may be part of other words, so its literal is looked for first.
-        literal = f"'{escaped}'"
-        if literal in text:
-            text = text.replace(literal, f"'{REDACTED}'")
-        else:
-            text = text.replace(escaped, REDACTED).replace(secret, REDACTED)
+    for secret in sorted(secrets, key=len, reverse=True):
+        literal = "'" + secret.replace("'", "''") + "'"
+        if literal not in text:
+            # It was written in another way, such as with escapes.
+            return masked(text)
+        text = text.replace(literal, f"'{REDACTED}'")
     return text
+
+
+def mentions_secret(text: str) -> bool:
+    """Whether an option that is a secret is named somewhere in the text."""
+    return _SECRET_NAMES.search(text) is not None
+
+
+def masked(text: str) -> str:
+    """The text with every literal hidden behind as many signs, so that places in it stay where they are."""
+    return _LITERAL.sub(lambda match: "'" + "*" * (len(match[0]) - 2) + "'", text)
+
+
+def _secret_names() -> re.Pattern[str]:
+    options = [option for source in SOURCES.values() for option in source.options]
+    options += [option for sink in SINKS.values() for option in sink.options]
+    names = {name for option in options if option.secret for name in option.names}
+    return re.compile("|".join(re.escape(name) for name in sorted(names)), re.IGNORECASE)
+
+
+_SECRET_NAMES = _secret_names()
+# A string that is not closed goes on to the end.
+_LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*(?:'|\Z)", re.DOTALL)
 
 
 def redacted_plan(plan: catalog.QueryPlan) -> catalog.QueryPlan:

@@ -23,6 +23,7 @@ from headgate_coordinator.errors import (
     TABLE_TOO_LARGE,
     UNSUPPORTED,
 )
+from headgate_coordinator.sql.conditions import like
 from headgate_coordinator.sql.names import fold
 from headgate_coordinator.sql.statements import DescribeStatement, ShowKind, ShowStatement
 
@@ -46,10 +47,10 @@ _KINDS = {
 def show(tx: Tx, statement: ShowStatement, matches: Matches | None) -> catalog.StatementResult:
     """The resources that fulfil the statement. `matches` is its WHERE."""
     kind = _kind(statement.kind)
-    like = _like(statement.like) if statement.like is not None else None
+    named = like(statement.like, ignore_case=True) if statement.like is not None else None
     found: list[Message] = []
     for message in _read(tx, statement):
-        if like is not None and not like(name_of(message)):
+        if named is not None and not named(name_of(message)):
             continue
         if matches is not None and not matches(message):
             continue
@@ -122,38 +123,6 @@ def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
     for _, message in snapshot.read_kinds(tx, (kind,)):
         if owner is None or getattr(message, "logical_source", owner) == owner:
             yield message
-
-
-def _like(pattern: str) -> Callable[[str], bool]:
-    """`%` is any text, `_` any character; `\\` before one of them means itself. Case does not matter in names."""
-    # A character, and whether it is a wildcard.
-    parts: list[tuple[str, bool]] = []
-    characters = iter(pattern.lower())
-    for character in characters:
-        if character == "\\":
-            parts.append((next(characters, "\\"), False))
-        elif character != "%" or not parts or parts[-1] != ("%", True):
-            parts.append((character, character in "%_"))
-    return lambda name: _fits(parts, name)
-
-
-def _fits(parts: Sequence[tuple[str, bool]], name: str) -> bool:
-    """Whether a name fits a pattern. Goes back only to the last `%`, so that no pattern makes it slow."""
-    part = position = 0
-    last_any, resume = -1, 0
-    while position < len(name):
-        if part < len(parts) and parts[part] == ("%", True):
-            last_any, resume = part, position
-            part += 1
-        elif part < len(parts) and (parts[part] == ("_", True) or parts[part] == (name[position], False)):
-            part += 1
-            position += 1
-        elif last_any >= 0:
-            resume += 1
-            part, position = last_any + 1, resume
-        else:
-            return False
-    return all(left == ("%", True) for left in parts[part:])
 
 
 def schema_text(schema: catalog.Schema) -> str:

@@ -18,6 +18,7 @@ from headgate.cluster import v1 as cluster
 from headgate_coordinator.catalog import fragments as fragment_rows
 from headgate_coordinator.catalog import query_states
 from headgate_coordinator.catalog.fragments import Changes, OpenFragment
+from headgate_coordinator.catalog.links import take_links
 from headgate_coordinator.catalog.query_states import Failure, OpenQuery
 from headgate_coordinator.catalog.schema import agents, queries
 from headgate_coordinator.catalog.tx import Tx
@@ -379,6 +380,9 @@ def _new_epoch(
         return
     changes.new_epoch(fragment, cause, to=row)
     changes.flush()
+    if move:
+        plan.fragments[fragment.ordinal - 1].agent = row.name
+        take_links(work.tx, work.query.uid, plan)
     work.agents[row.uid] = row
 
 

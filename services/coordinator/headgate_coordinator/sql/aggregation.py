@@ -2,8 +2,8 @@
 
 Spark refuses DISTINCT in an aggregate of a stream, knows no order of rows, and has no row numbers there. So exact
 DISTINCT collects the set of values, FIRST and LAST take the value at the least or greatest event time, and the first n
-rows are a list of all rows of the window, sorted and cut. Where the order of rows would show in a result, ties are broken
-by value, so that running a batch again gives the same result.
+rows are a list of all rows of the window, sorted and cut. Where the order of rows would show in a result, ties are
+broken by value, so that running a batch again gives the same result.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def _sort_terms(order: Sequence[Order], carried: Sequence[Column]) -> tuple[list
             values.append(term.expr)
         terms.append(f"{name}:{'desc' if term.descending else 'asc'}:{'first' if term.nulls_first else 'last'}")
     sorted_by = {term.split(":")[0] for term in terms}
-    for field in fields:
-        if field.name not in sorted_by and is_orderable(field.type):
-            terms.append(f"{field.name}:asc:first")
+    terms.extend(
+        f"{field.name}:asc:first" for field in fields if field.name not in sorted_by and is_orderable(field.type)
+    )
     return terms, fields, values
 
 

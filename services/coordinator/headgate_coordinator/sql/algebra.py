@@ -176,8 +176,8 @@ class EventTime:
 class Scan:
     """The rows of a logical source. `event_time`, once known, carries the watermark.
 
-    `pushed` are conditions that the rows fulfil: agents apply them where they read the source. They may speak of columns
-    that are not among `fields`, because nothing else needs them.
+    `pushed` are conditions that the rows fulfil: agents apply them where they read the source. They may speak of
+    columns that are not among `fields`, because nothing else needs them.
     """
 
     source: Source
@@ -232,7 +232,8 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class WindowTime:
-    """How one relation below an `AssignWindow` tells its time; `column` is None where the relation has no such column."""
+    """How one relation below an `AssignWindow` tells its time; `column` is None where the relation has no such
+    column."""
 
     relation: str
     columns: frozenset[Column]
@@ -316,8 +317,8 @@ class JoinKind(StrEnum):
 class Join:
     """Pairs of rows for which the condition is true.
 
-    `time_name` is the name of the time column of a windowed sub-select in IN or EXISTS, under which the outer rows' time
-    is looked for where nothing else tells it.
+    `outer_time` is, for IN and EXISTS of a windowed sub-select, the time of an outer row where nothing else tells it:
+    its column of the name that the sub-select's time has.
     """
 
     kind: JoinKind

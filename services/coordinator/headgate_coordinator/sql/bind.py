@@ -183,7 +183,7 @@ class QueryBinder:
                 self.context.problems.add(
                     Step.TYPE,
                     offset_of(bound[wrong].places[index] or nodes[wrong]),
-                    f"column {index + 1} of UNION ALL is {parts[0].type} in one query and {parts[wrong].type} in another",
+                    f"column {index + 1} of UNION ALL is {parts[0].type} in one query, {parts[wrong].type} in another",
                     "CAST one of them",
                 )
                 return None
@@ -235,10 +235,8 @@ class SelectBinder:
         having = self._having(aliases, keys)
         qualify = self._condition_of("qualify", Clause("QUALIFY", aggregates=True, aliases=aliases))
         order = self._order(items, aliases)
-        exprs = [item.expr for item in items]
-        for expr in (having, qualify, *(term.expr for term in order or ()), *keys):
-            if expr is not None:
-                exprs.append(expr)
+        optional = (having, qualify, *(term.expr for term in order or ()), *keys)
+        exprs = [*(item.expr for item in items), *(expr for expr in optional if expr is not None)]
         if node is None or is_bad(*exprs) or order is None or numbers is None:
             return None
         if self._speaks_of_outer(exprs):
@@ -290,7 +288,7 @@ class SelectBinder:
         semis: list[exp.Expr] = []
         for part in _conjunct_nodes(clause.this):
             if _is_subquery_predicate(part):
-                semis.append(part)  # noqa: PERF401
+                semis.append(part)
                 continue
             bound = self.expressions.condition(part, Clause("WHERE"))
             if is_bad(bound):

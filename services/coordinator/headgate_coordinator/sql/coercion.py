@@ -1,7 +1,8 @@
-"""Which types meet in an operator and what comes out: Spark's rules with `spark.sql.ansi.enabled`, as far as we use them.
+"""Which types meet in an operator and what comes out: Spark's rules with `spark.sql.ansi.enabled`, as far as we use
+them.
 
-We are stricter than Spark in one thing: text is never turned into a number, nor a number into text, unless the statement
-says CAST. Everything that is accepted here has the type that Spark gives it.
+We are stricter than Spark in one thing: text is never turned into a number, nor a number into text, unless the
+statement says CAST. Everything that is accepted here has the type that Spark gives it.
 """
 
 from __future__ import annotations

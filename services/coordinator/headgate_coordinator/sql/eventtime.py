@@ -1,9 +1,9 @@
 """Event time through a plan: where a time comes from, and how its watermark gets to where it is needed.
 
 Spark knows a watermark as a mark on a column. Renaming keeps it, computing loses it; a window column takes it over from
-the time column it was made of, and the `window_time` of that window from the window. At most one marked column may reach
-a join. So a time that a window or a join needs is traced down to the scan it comes from, the scan is told to mark it,
-and the marked column is carried up by every operator in between (`Times.carry`).
+the time column it was made of, and the `window_time` of that window from the window. At most one marked column may
+reach a join. So a time that a window or a join needs is traced down to the scan it comes from, the scan is told to mark
+it, and the marked column is carried up by every operator in between (`Times.carry`).
 """
 
 from __future__ import annotations

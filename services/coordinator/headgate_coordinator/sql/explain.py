@@ -141,7 +141,10 @@ def explain_text(plan: catalog.QueryPlan, form: catalog.ExplainFormat.ValueType)
     """A plan as EXPLAIN answers it."""
     if form == catalog.EXPLAIN_FORMAT_DOT:
         return _dot(plan)
+    mode = _short(catalog.QueryMode, plan.mode, "QUERY_MODE_").lower()
+    ends = "ends when its sources have ended" if plan.bounded else "runs until it is stopped"
     sections = [
+        ("Query", f"mode {mode}, {ends}"),
         ("Logical plan", plan.logical_plan),
         ("Optimised plan", plan.optimised_plan),
         ("Fragments", "\n".join(_fragment(fragment) for fragment in plan.fragments)),

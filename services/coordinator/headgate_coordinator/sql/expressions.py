@@ -1,7 +1,7 @@
 """Scalar expressions: from sqlglot's tree to typed expressions over columns.
 
-What is not listed here is refused by its name: a node that nobody reads must never be dropped in silence. The same holds
-for every argument of a node (`_only`).
+What is not listed here is refused by its name: a node that nobody reads must never be dropped in silence. The same
+holds for every argument of a node (`_only`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Joins of streams: each must be bounded in time, so that rows can be forgotten.
 
-A join is bounded where its condition equates the windows of both sides, or keeps their times within a range; otherwise by
-the WINDOW of its SELECT, which is then assigned on both sides and equated. What Spark has no form for is written
-differently: an anti-join as an outer join whose partner is missing, a full join whose window is needed further up as two
-outer joins.
+A join is bounded where its condition equates the windows of both sides, or keeps their times within a range; otherwise
+by the WINDOW of its SELECT, which is then assigned on both sides and equated. What Spark has no form for is written
+differently: an anti-join as an outer join whose partner is missing, a full join whose window is needed further up as
+two outer joins.
 """
 
 from __future__ import annotations
@@ -191,7 +191,8 @@ class JoinRewriter:
     def hoisted(self, join: Join) -> Node | None:
         """A semi-join that goes by another time than the window of its left rows, below that window; else None.
 
-        Only one marked column passes a join. With the window above, the time passes, and the window is made of it after.
+        Only one marked column passes a join. With the window above, the time passes, and the window is made of it
+        after.
         """
         filters: list[Filter] = []
         left = join.left

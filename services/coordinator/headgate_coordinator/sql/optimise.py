@@ -1,8 +1,8 @@
 """Moves filters towards the sources, drops columns that nobody reads, and takes needless operators out.
 
 A filter moves only where it removes the same rows: never below a limit, never into the side of an outer join that it
-would make lose its partnerless rows, and below groups only if it speaks of their keys alone. What is computed once stays
-computed once, unless it is cheap.
+would make lose its partnerless rows, and below groups only if it speaks of their keys alone. What is computed once
+stays computed once, unless it is cheap.
 """
 
 from __future__ import annotations
@@ -109,10 +109,8 @@ def _split(node: Node, predicates: Sequence[Expr], move: object, rebuild: object
 def _moved(predicate: Expr, items: dict[Column, Expr]) -> Expr | None:
     """The predicate in terms of what its columns are computed from; None where that would not be the same, or dear."""
     moved = substitute(predicate, items)
-    parts = 0
-    for part in walk(moved):
-        parts += 1
-        if parts > _MAX_MOVED or (isinstance(part, Call) and not is_stable(part)):
+    for count, part in enumerate(walk(moved)):
+        if count >= _MAX_MOVED or (isinstance(part, Call) and not is_stable(part)):
             return None
     return fold(moved)
 
@@ -264,7 +262,7 @@ def collapse(node: Node) -> Node:
     below = node.input
     if isinstance(below, Project):
         items = dict(below.items)
-        computed = [item for _, item in node.items if isinstance(items.get(item, item), Call)]  # type: ignore[call-overload]
+        computed = [item for _, item in node.items if isinstance(item, Column) and isinstance(items.get(item), Call)]
         if len(set(computed)) == len(computed) and all(_mergeable(item, items) for _, item in node.items):
             merged = tuple((column, fold(substitute(item, items))) for column, item in node.items)
             return collapse(Project(below.input, merged))

@@ -1,9 +1,9 @@
 """Chooses the agent of every fragment. Deterministic: the same agents, links and fragments give the same places.
 
-A fragment that needs something of one node is placed there. Others go to the eligible agent with the most free slots; of
-equal ones to that in the zone with the most free slots, then to the first by name. Eligible is an agent that is ACTIVE,
-runs fragments, has the slots (and an engine, for compute), is of the same group as the rest of the query, and, where links
-are declared, has a link along every way that data takes: from source to compute to sink.
+A fragment that needs something of one node is placed there. Others go to the eligible agent with the most free slots;
+of equal ones to that in the zone with the most free slots, then to the first by name. Eligible is an agent that is
+ACTIVE, runs fragments, has the slots (and an engine, for compute), is of the same group as the rest of the query, and,
+where links are declared, has a link along every way that data takes: from source to compute to sink.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ _NOT_OFFERED = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound query: what it does and what its columns are called. `window` is the one its rows are in, if there is one.
+    """A bound query: what it does and what its columns are called. `window` is the one its rows are in, if there is
+    one.
 
     `time_name` is what the user called the time of that window. `correlated` are conditions that speak of the query
     around it as well.

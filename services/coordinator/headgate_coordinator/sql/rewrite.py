@@ -1,8 +1,8 @@
 """Turns a bound plan into one that Spark runs as a stream, or says what in it cannot.
 
 Everything that Spark streaming asks for is settled here: every window and join has a watermark, every join is bounded,
-every grouping ends, and what has no streaming form is written in another way (`joins`, `aggregation`). After this step a
-plan has no Distinct, TopN or ANTI join, and a SESSION window is a key of an Aggregate.
+every grouping ends, and what has no streaming form is written in another way (`joins`, `aggregation`). After this step
+a plan has no Distinct, TopN or ANTI join, and a SESSION window is a key of an Aggregate.
 """
 
 from __future__ import annotations

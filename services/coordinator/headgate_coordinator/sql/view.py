@@ -9,7 +9,8 @@ from headgate.catalog import v1 as catalog
 
 
 class CatalogView(Protocol):
-    """One consistent state of the catalog, asked piece by piece: a plan costs what its statement names, not what there is.
+    """One consistent state of the catalog, asked piece by piece: a plan costs what its statement names, not what there
+    is.
 
     Names come folded. Answers are as the API gives them, except that secrets in options are not redacted. Nothing is
     changed, and the same view answers the same question in the same way.

@@ -3,6 +3,9 @@
 Contract: `migrate` runs inside the transaction that the caller has open, which holds the database's lock for
 migrations, so that two coordinators that start at once do it one after the other, and a crash leaves the database as it
 was. A database that a newer version has made or changed is refused with CATALOG_TOO_NEW and left alone.
+
+A change of `schema.py`, or of the rules in `triggers.py`, comes with a migration: `python -m
+headgate_coordinator.catalog.migrations "what changes"` writes it. A migration that was released is never changed.
 """
 
 from __future__ import annotations

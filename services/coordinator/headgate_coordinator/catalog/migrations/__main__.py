@@ -1,7 +1,7 @@
 """Writes the next migration: `python -m headgate_coordinator.catalog.migrations "what changes"`.
 
 Compares the schema of the code with that of the last migration and writes the difference to `versions/`, to be read and
-corrected by hand. With no migration there, it writes the first. Triggers need nothing: `migrate` makes them anew.
+corrected by hand. Triggers need nothing but the fingerprint of their rules in it: `migrate` makes them anew.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+from headgate_coordinator.catalog import triggers
 from headgate_coordinator.catalog.schema import metadata
 
 context.configure(
@@ -11,5 +12,6 @@ context.configure(
     target_metadata=metadata,
     render_as_batch=True,
     transactional_ddl=False,
+    template_args={"rules": triggers.fingerprint()},
 )
 context.run_migrations()

@@ -7,6 +7,8 @@ from alembic import op
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
+# Of the rules in triggers.py that hold from here on.
+rules = ${repr(rules)}
 
 
 def upgrade() -> None:

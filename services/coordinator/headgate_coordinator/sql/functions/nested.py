@@ -86,7 +86,7 @@ def _flattened(args: Sequence[Expr]) -> DataType:
 
 def _concatenated(args: Sequence[Expr]) -> DataType:
     kinds = {computed(arg.type).kind for arg in args}
-    if kinds == {Kind.VARCHAR} or kinds == {Kind.BINARY}:
+    if kinds in ({Kind.VARCHAR}, {Kind.BINARY}):
         return computed(args[0].type)
     if kinds == {Kind.ARRAY}:
         type_ = common_type(computed(arg.type) for arg in args)

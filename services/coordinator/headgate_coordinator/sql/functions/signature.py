@@ -97,9 +97,9 @@ Result = DataType | Callable[[Sequence[Expr]], DataType]
 class Function:
     """A function of the allow-list.
 
-    `result` is a type, or works it out of the arguments and may raise ArgumentFault. `spark` is how Spark spells it, with
-    {0}, {1} for arguments and {*} for all of them. `null_if` says when the result can be NULL: "any" argument is,
-    "always", "never", or "all" of them are. An unstable function may differ when a batch is run again.
+    `result` is a type, or works it out of the arguments and may raise ArgumentFault. `spark` is how Spark spells it,
+    with {0}, {1} for arguments and {*} for all of them. `null_if` says when the result can be NULL: "any" argument is,
+    "all" of them are, "always", or "never". An unstable function may differ when a batch is run again.
     """
 
     name: str

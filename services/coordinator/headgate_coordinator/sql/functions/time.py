@@ -29,25 +29,8 @@ TRUNCATION_UNITS = (
     *("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"),
 )
 # What EXTRACT takes out of a date or timestamp, and its type.
-EXTRACTED = {
-    **{
-        unit: INT32
-        for unit in (
-            "YEAR",
-            "QUARTER",
-            "MONTH",
-            "WEEK",
-            "DAY",
-            "DAYOFWEEK",
-            "DOW",
-            "DOY",
-            "HOUR",
-            "MINUTE",
-            "YEAROFWEEK",
-        )
-    },
-    "SECOND": decimal(8, 6),
-}
+_WHOLE_PARTS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOW", "DOY", "HOUR", "MINUTE", "YEAROFWEEK")
+EXTRACTED = {**dict.fromkeys(_WHOLE_PARTS, INT32), "SECOND": decimal(8, 6)}
 # What TIMESTAMPADD and TIMESTAMPDIFF count.
 COUNTED_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 

@@ -1,0 +1,48 @@
+--- realtime_topic_to_topic
+CREATE SINK out(id INT64 NOT NULL, amount DECIMAL(12,2)) TYPE TOPIC SET('big' AS `SINK`.TOPIC);
+SELECT id, amount FROM orders WHERE amount > 100 INTO out WITH (mode = realtime, start = latest)
+--- realtime_takes_random_values
+CREATE SINK out(id INT64 NOT NULL, r FLOAT64 NOT NULL, u VARCHAR) TYPE KAFKA SET('k:9092' AS `SINK`.BOOTSTRAP_SERVERS, 'x' AS `SINK`.TOPIC);
+SELECT id, rand() AS r, uuid() AS u FROM orders INTO out WITH (mode = realtime)
+--- realtime_union
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC);
+SELECT id FROM orders UNION ALL SELECT order_id FROM payments INTO out WITH (mode = realtime)
+--- exactly_once_to_a_topic_has_a_sink_fragment
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out
+--- exactly_once_to_kafka_on_an_agent
+CREATE SINK out(id INT64) TYPE KAFKA ON edge SET('k:9092' AS `SINK`.BOOTSTRAP_SERVERS, 'x' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out
+--- at_least_once_to_a_topic
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out WITH (delivery = at_least_once)
+--- at_least_once_from_files
+CREATE SINK out(vehicle INT32, n INT64) TYPE KAFKA SET('k:9092' AS `SINK`.BOOTSTRAP_SERVERS, 'x' AS `SINK`.TOPIC);
+SELECT vehicle, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW TUMBLING(creationTS, SIZE 1 MIN) INTO out WITH (delivery = 'at_least_once')
+--- nowhere
+CREATE SINK out(id INT64) TYPE VOID;
+SELECT id FROM orders INTO out
+--- start_at_a_time
+CREATE SINK out(id INT64) TYPE VOID;
+SELECT id FROM orders INTO out WITH (start = '2026-01-01 00:00:00')
+--- refused_realtime_group_by
+CREATE SINK out(status VARCHAR, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT status, COUNT(*) AS n FROM orders GROUP BY status WINDOW TUMBLING(ts, SIZE 1 MIN) INTO out WITH (mode = realtime)
+--- refused_realtime_join
+CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT o.id FROM orders o JOIN payments p ON o.id = p.order_id AND p.ts = o.ts INTO out WITH (mode = realtime)
+--- refused_realtime_from_a_file
+CREATE SINK out(vehicle INT32) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT vehicle FROM lrb INTO out WITH (mode = realtime)
+--- refused_realtime_to_a_file
+CREATE SINK out(id INT64) TYPE FILE ON edge SET('x.csv' AS `SINK`.FILE_PATH);
+SELECT id FROM orders INTO out WITH (mode = realtime)
+--- refused_realtime_exactly_once
+CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out WITH (mode = realtime, delivery = exactly_once)
+--- refused_at_least_once_to_a_file
+CREATE SINK out(id INT64) TYPE FILE ON edge SET('x.csv' AS `SINK`.FILE_PATH);
+SELECT id FROM orders INTO out WITH (delivery = at_least_once)
+--- refused_lateness_in_realtime
+CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out WITH (mode = realtime, lateness = 5s)

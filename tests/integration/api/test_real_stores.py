@@ -1,0 +1,117 @@
+"""The API on SQLite files and on PostgreSQL, where transactions run on threads and callers at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.catalog import v1 as catalog
+from headgate_common.clock import SystemClock
+from headgate_common.errors import HeadgateError
+from headgate_common.ids import RandomIds
+from headgate_coordinator import errors
+from headgate_coordinator.catalog.connect import connect
+from tests.unit.api.kit import QUERY, Client
+
+SCHEMA = catalog.Schema(fields=[catalog.Field(name="x", type="INT32")])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else f"sqlite:///{tmp_path}/c.db"
+    store = await connect(url, clock=SystemClock(), ids=RandomIds(random.Random()))
+    made = await Client(store).lead()
+    yield made
+    await made.close()
+
+
+async def outcomes(calls: list[Any], client: Client) -> list[str]:
+    """The reason of each call's refusal, or an empty text; all at the same time."""
+
+    async def one(request: Any) -> str:
+        try:
+            await client.dispatch(request)
+        except HeadgateError as error:
+            return error.reason.name
+        return ""
+
+    return await asyncio.gather(*(one(call) for call in calls))
+
+
+async def test_one_of_many_creators_of_a_name_wins(client: Client) -> None:
+    create = catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=catalog.SINK_TYPE_VOID)
+    assert Counter(await outcomes([create] * 32, client)) == {"": 1, "ALREADY_EXISTS": 31}
+    await client.cluster()
+    query = catalog.CreateQueryRequest(name="q", statement=QUERY)
+    assert Counter(await outcomes([query] * 16, client)) == {"": 1, "ALREADY_EXISTS": 15}
+
+
+async def test_one_request_sent_by_many_is_done_once(client: Client) -> None:
+    create = catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=catalog.SINK_TYPE_VOID, request_id="r")
+    assert Counter(await outcomes([create] * 32, client)) == {"": 32}
+    assert client.store.changes.position == 1
+    create.name = "t"
+    assert set(await outcomes([create] * 8, client)) == {"REQUEST_ID_CONFLICT"}
+
+
+async def test_a_query_and_the_drop_of_its_sink_do_not_both_succeed(client: Client) -> None:
+    """Planning happens before the transaction; what was used is looked at again inside it."""
+    await client.cluster(slots=100)
+    for number in range(8):
+        name = f"s{number}"
+        sink = catalog.CreateSinkRequest(name=name, schema=SCHEMA, type=catalog.SINK_TYPE_VOID)
+        await client(sink)
+        query = catalog.CreateQueryRequest(name=f"q{number}", statement=f"SELECT highway AS x FROM lrb INTO {name}")
+        created, dropped = await outcomes([query, catalog.DropSinkRequest(name=name)], client)
+        assert (created, dropped) in [("", "SINK_IN_USE"), ("SINK_NOT_FOUND", ""), ("BIND_ERROR", "")]
+        there = {found.name for found in (await client(catalog.ListSinksRequest())).sinks}
+        assert (name in there) == (created == "")
+
+
+async def test_bundles_at_the_same_time_are_each_all_or_nothing(client: Client) -> None:
+    def bundle(number: int) -> catalog.ApplyBundleRequest:
+        items = [f"CREATE SINK own_{number} (x INT32) TYPE VOID", "CREATE SINK shared (x INT32) TYPE VOID"]
+        return catalog.ApplyBundleRequest(items=[catalog.BundleItem(statement=item) for item in items])
+
+    told = await outcomes([bundle(number) for number in range(16)], client)
+    assert Counter(told) == {"": 1, "ALREADY_EXISTS": 15}
+    names = {sink.name for sink in (await client(catalog.ListSinksRequest())).sinks}
+    assert names == {"shared", f"own_{told.index('')}"}
+
+
+async def test_what_is_refused_leaves_nothing(client: Client) -> None:
+    await client.cluster()
+    for request, reason in (
+        (catalog.DropSinkRequest(name="ghost", request_id="r"), errors.SINK_NOT_FOUND),
+        (catalog.CreateQueryRequest(statement=QUERY, sink="other"), errors.SINK_CONFLICT),
+        (catalog.CreateSinkRequest(name="out", schema=SCHEMA, type=catalog.SINK_TYPE_VOID), errors.ALREADY_EXISTS),
+        (catalog.DropLogicalSourceRequest(name="lrb"), errors.LOGICAL_SOURCE_IN_USE),
+        (catalog.ListSinksRequest(page_token="forged"), errors.INVALID_PAGE_TOKEN),
+    ):
+        await client.refused(request, reason)
+    before = await client.contents()
+    await client(catalog.CreateQueryRequest(statement=QUERY, validate_only=True))
+    assert await client.contents() == before
+
+
+async def test_pages_hold_every_row_once_in_the_order_of_bytes(client: Client) -> None:
+    names = ["a", "a-b", "a0", "a_b", "ab", "b"]
+    for name in names:
+        await client(catalog.CreateSinkRequest(name=name, schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+    seen: list[str] = []
+    request = catalog.ListSinksRequest(page_size=2)
+    while True:
+        found = await client(request)
+        seen += [sink.name for sink in found.sinks]
+        if not found.next_page_token:
+            break
+        request.page_token = found.next_page_token
+    assert seen == sorted(names)
+    prefixed = await client(catalog.ListSinksRequest(name_prefix="A_"))
+    assert [sink.name for sink in prefixed.sinks] == ["a_b"]
