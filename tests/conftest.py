@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from tests.servers.cache import ServerMissing
+from tests.servers.cache import ServerMissing, servers_required
 from tests.servers.grpcurl import Grpcurl, find_grpcurl
 from tests.servers.kafka import Kafka, running_kafka
 from tests.servers.minio import Bucket, Minio, running_minio
@@ -97,7 +97,7 @@ def server_logs(pytestconfig: pytest.Config) -> Path:
 
 
 def _skip(missing: ServerMissing) -> NoReturn:
-    if os.environ.get("HEADGATE_REQUIRE_SERVERS", "") not in ("", "0"):
+    if servers_required():
         pytest.fail(f"HEADGATE_REQUIRE_SERVERS is set: {missing}", pytrace=False)
     pytest.skip(str(missing))
 

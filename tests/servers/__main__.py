@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.servers.cache import ServerMissing
+from tests.servers.cache import ServerMissing, servers_required
 from tests.servers.grpcurl import find_grpcurl
 from tests.servers.kafka import find_java, find_libs
 from tests.servers.minio import find_minio
@@ -55,14 +54,10 @@ def prepare() -> int:
             print(f"servers: {name:<9} MISSING; its tests will be skipped. {error}")
         else:
             print(f"servers: {name:<9} {where}")
-    if missing and required():
+    if missing and servers_required():
         print(f"servers: HEADGATE_REQUIRE_SERVERS is set, and {', '.join(missing)} cannot be had", file=sys.stderr)
         return 1
     return 0
-
-
-def required() -> bool:
-    return os.environ.get("HEADGATE_REQUIRE_SERVERS", "") not in ("", "0")
 
 
 def main() -> int:

@@ -35,6 +35,11 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
+def servers_required() -> bool:
+    """Whether a server that cannot be had is a failure, as in CI, rather than a reason to skip."""
+    return os.environ.get("HEADGATE_REQUIRE_SERVERS", "") not in ("", "0")
+
+
 def say(message: str) -> None:
     """Tells the person in front of the screen, past pytest's capturing."""
     print(f"servers: {message}", file=sys.__stderr__, flush=True)

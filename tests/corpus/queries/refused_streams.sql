@@ -145,3 +145,5 @@ SELECT vehicle FROM lrb INTO out WITH (start = latest)
 SELECT a FROM generate_series(1, 5) INTO out
 --- schema_qualified_source
 SELECT vehicle FROM plant.lrb INTO out
+--- trim_of_two
+SELECT rtrim('x', customer) AS a FROM orders INTO out

@@ -32,8 +32,8 @@ SELECT CASE WHEN speed > 100 THEN 'fast' WHEN speed > 50 THEN 'medium' ELSE 'slo
 CREATE SINK out(a INT32, b FLOAT64, c FLOAT32, d DECIMAL(12,3), e INT64, f UINT8, g UINT64, h VARCHAR, i CHAR(2), j DATE, k TIMESTAMP, l INT32, m UINT16, n VARCHAR) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT CAST(i64 AS INT32) AS a, i32::FLOAT64 AS b, FLOAT32(i8) AS c, CAST(s AS DECIMAL(12,3)) AS d, TRY_CAST(s AS INT64) AS e, CAST(i32 AS UINT8) AS f, TRY_CAST(i64 AS UINT64) AS g, CAST(d10 AS VARCHAR) AS h, CAST(s AS CHAR(2)) AS i, CAST(ts AS DATE) AS j, CAST(day AS TIMESTAMP) AS k, CAST(b AS INT32) AS l, CAST(u8 AS UINT16) AS m, CAST(NULL AS VARCHAR) AS n FROM types INTO out
 --- text_functions
-CREATE SINK out(a VARCHAR, b VARCHAR, c VARCHAR, d VARCHAR, e INT32, f VARCHAR, g VARCHAR, h INT32, i VARCHAR, j VARCHAR, k BOOL, l VARCHAR) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
-SELECT upper(s) AS a, s || '-' || c AS b, substring(s FROM 2 FOR 3) AS c, trim(LEADING 'x' FROM s) AS d, position('a' IN s) AS e, lpad(s, 5, '0') AS f, split_part(s, ',', 1) AS g, length(s) AS h, concat_ws('/', s, c) AS i, replace(s, 'a', 'b') AS j, starts AS k, md5(s) AS l FROM (SELECT *, startswith(s, 'x') AS starts FROM types) INTO out
+CREATE SINK out(a VARCHAR, b VARCHAR, c VARCHAR, d VARCHAR, e INT32, f VARCHAR, g VARCHAR, h INT32, i VARCHAR, j VARCHAR, k BOOL, l VARCHAR, m VARCHAR, n VARCHAR) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT upper(s) AS a, s || '-' || c AS b, substring(s FROM 2 FOR 3) AS c, trim(LEADING 'x' FROM s) AS d, position('a' IN s) AS e, lpad(s, 5, '0') AS f, split_part(s, ',', 1) AS g, length(s) AS h, concat_ws('/', s, c) AS i, replace(s, 'a', 'b') AS j, starts AS k, md5(s) AS l, trim(s) AS m, rtrim(s) AS n FROM (SELECT *, startswith(s, 'x') AS starts FROM types) INTO out
 --- regular_expressions
 CREATE SINK out(a VARCHAR, b VARCHAR, c BOOL, d INT32) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT regexp_extract(s, '(\\d+)', 1) AS a, regexp_replace(s, '[aeiou]', '') AS b, s RLIKE '^x' AS c, regexp_count(s, 'a') AS d FROM types INTO out

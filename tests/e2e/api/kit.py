@@ -69,13 +69,14 @@ class Server:
 
 
 def _start(module: str, name: str, folder: Path, options: list[str]) -> Server:
+    address = http = ""
+
     def start() -> ServerProcess:
         nonlocal address, http
         address, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         arguments = [sys.executable, "-m", module, "--listen", address, "--http-listen", http, *options]
         return ServerProcess(Command(name=name, arguments=arguments, log=folder / f"{name}.log"))
 
-    address = http = ""
     server = Server(start_with_retry(start), address, http)
     server.process.wait_until_ready(server.ready, START_SECONDS)
     return server
@@ -116,7 +117,7 @@ class Client:
 
     def raw(self, path: str, body: bytes, timeout: float = 30.0) -> bytes:
         """Sends bytes as they are."""
-        call = self.channel.unary_unary(path)
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
         answer: bytes = self._answer(lambda: call(body, timeout=timeout))
         return answer
 
@@ -127,7 +128,7 @@ class Client:
         except grpc.RpcError as error:
             status = rpc_status.from_call(error)
             if status is None:
-                raise from_code(error.code(), error.details()) from error
+                raise from_code(error.code(), error.details() or "") from error
             raise from_status(status, REASONS) from error
 
     def close(self) -> None:

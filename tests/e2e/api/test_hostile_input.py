@@ -78,8 +78,8 @@ def test_nul_characters_are_refused_wherever_they_stand(client: Client) -> None:
         catalog.CreateAgentRequest(name="a", address="h:1", zone="z\0"),
         catalog.CreateAgentRequest(name="a", address="h:1", labels={"k": "v\0"}),
         catalog.CreateAgentRequest(name="a\0", address="h:1"),
-        catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=5, request_id="r\0"),
-        catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=1, options={"file_path": "/a\0b"}),
+        catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=catalog.SINK_TYPE_VOID, request_id="r\0"),
+        catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=catalog.SINK_TYPE_FILE, options={"file_path": "/a\0b"}),
         catalog.CreateLogicalSourceRequest(
             name="l", schema=catalog.Schema(fields=[catalog.Field(name="x\0", type="INT32")])
         ),

@@ -36,7 +36,8 @@ def test_a_standby_answers_reads_and_names_the_leader(tmp_path: Path, postgres_u
         stub = sink_service_pb2_grpc.SinkServiceStub(standby.channel)
         with pytest.raises(grpc.RpcError) as raw:
             stub.DropSink(catalog.DropSinkRequest(name="s"), timeout=30)
-        assert ("headgate-leader", first.address) in [(key, value) for key, value in raw.value.trailing_metadata()]
+        trailers = {entry.key: entry.value for entry in raw.value.trailing_metadata()}
+        assert trailers["headgate-leader"] == first.address
         assert second.ready()
         leader.close()
         standby.close()

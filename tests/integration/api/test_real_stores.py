@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from headgate.catalog import v1 as catalog
@@ -17,6 +18,7 @@ from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
 from headgate_coordinator import errors
 from headgate_coordinator.catalog.connect import connect
+from tests.servers.postgres import Postgres
 from tests.unit.api.kit import QUERY, Client
 
 SCHEMA = catalog.Schema(fields=[catalog.Field(name="x", type="INT32")])
@@ -100,18 +102,44 @@ async def test_what_is_refused_leaves_nothing(client: Client) -> None:
     assert await client.contents() == before
 
 
-async def test_pages_hold_every_row_once_in_the_order_of_bytes(client: Client) -> None:
-    names = ["a", "a-b", "a0", "a_b", "ab", "b"]
-    for name in names:
-        await client(catalog.CreateSinkRequest(name=name, schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+NAMES = ["a", "a-b", "a0", "a_b", "ab", "b"]
+
+
+async def listed(client: Client) -> list[str]:
+    """Names of sinks, read page by page."""
     seen: list[str] = []
     request = catalog.ListSinksRequest(page_size=2)
     while True:
         found = await client(request)
         seen += [sink.name for sink in found.sinks]
         if not found.next_page_token:
-            break
+            return seen
         request.page_token = found.next_page_token
-    assert seen == sorted(names)
+
+
+async def create_named(client: Client) -> None:
+    for name in reversed(NAMES):
+        await client(catalog.CreateSinkRequest(name=name, schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+
+
+async def test_pages_hold_every_row_once_in_the_order_of_bytes(client: Client) -> None:
+    await create_named(client)
+    assert await listed(client) == sorted(NAMES)
     prefixed = await client(catalog.ListSinksRequest(name_prefix="A_"))
     assert [sink.name for sink in prefixed.sinks] == ["a_b"]
+
+
+async def test_the_order_does_not_depend_on_the_locale_of_the_database(postgres_server: Postgres) -> None:
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(
+            "CREATE DATABASE in_english TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+        )
+        (order,) = connection.execute("SELECT 'a_b' < 'a0' COLLATE \"en-US-x-icu\"").fetchone() or (False,)
+        assert order, "the locale orders these as bytes do, so it shows nothing"
+    url = postgres_server.url("in_english")
+    client = await Client(await connect(url, clock=SystemClock(), ids=RandomIds(random.Random()))).lead()
+    await create_named(client)
+    assert await listed(client) == sorted(NAMES)
+    await client.close()
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute("DROP DATABASE in_english WITH (FORCE)")

@@ -133,8 +133,8 @@ class Process:
             return
         self._trace.note(self.name, "crash")
         self.running = None
-        self._loop.kill(self.domain)
         self._network.gone(self.address, self.domain)
+        self._loop.kill(self.domain)
 
     def pause(self) -> None:
         if self.domain is not None and self.domain.alive and not self.domain.held:
@@ -162,8 +162,8 @@ class Process:
             await _turn(self._loop)
         leaked = [task.get_name() for task in domain.tasks if not task.done()]
         self.running = None
-        self._loop.kill(domain)
         self._network.gone(self.address, domain)
+        self._loop.kill(domain)
         return leaked
 
     def move_wall_clock(self, seconds: float) -> None:

@@ -21,6 +21,8 @@ __all__ = ["DESIRED", "FRAGMENT_STATES", "QUERY_STATES", "reach"]
 # Longer than every deadline of the generated queries and every interval of the coordinator.
 PATIENCE = 150.0
 LOOK_EVERY = 1.0
+# How long everything must stay as it should be.
+STAYS = 3.0
 
 
 async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
@@ -34,12 +36,15 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*asking, return_exceptions=True)
     world.check()
     until = world.loop.time() + PATIENCE
-    while (waiting := _unsettled(world)) and world.loop.time() < until:
+    calm = 0.0
+    while calm < STAYS:
         await asyncio.sleep(LOOK_EVERY)
         world.check()
-    if waiting:
-        name, why = waiting
-        fail("liveness", f"{PATIENCE:.0f} s after all faults were healed: {why}", (name,))
+        waiting = _unsettled(world)
+        calm = 0.0 if waiting else calm + LOOK_EVERY
+        if waiting and world.loop.time() >= until:
+            name, why = waiting
+            fail("liveness", f"{PATIENCE:.0f} s after all faults were healed: {why}", (name,))
     world.checker.everything()
     await _watchers(world)
 

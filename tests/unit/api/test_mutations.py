@@ -35,7 +35,9 @@ def mutations() -> list[Any]:
         catalog.ExecuteStatementRequest(statement="CREATE SINK v (x INT32) TYPE VOID; DROP SINK v; SHOW SINKS"),
         catalog.ApplyBundleRequest(
             items=[
-                catalog.BundleItem(create_sink=catalog.CreateSinkRequest(name="v", schema=SCHEMA, type=5)),
+                catalog.BundleItem(
+                    create_sink=catalog.CreateSinkRequest(name="v", schema=SCHEMA, type=catalog.SINK_TYPE_VOID)
+                ),
                 catalog.BundleItem(create_query=catalog.CreateQueryRequest(statement=QUERY, name="w")),
             ]
         ),
@@ -189,7 +191,7 @@ async def test_rules_of_the_proto_are_enforced(client: Client) -> None:
 
 async def test_a_plan_that_is_always_outdated_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.cluster()
-    from headgate_coordinator.catalog import operations
+    from headgate_coordinator.catalog import queries
     from headgate_coordinator.catalog.plan_uses import PlanChanged
 
     tries = 0
@@ -199,7 +201,7 @@ async def test_a_plan_that_is_always_outdated_is_given_up(client: Client, monkey
         tries += 1
         raise PlanChanged("agent a became UNREACHABLE")
 
-    monkeypatch.setattr(operations.queries, "create_query", changed)
+    monkeypatch.setattr(queries, "create_query", changed)
     error = await client.refused(catalog.CreateQueryRequest(statement=QUERY), errors.PLAN_OUTDATED)
     assert "became UNREACHABLE" in error.message
     assert tries == client.config.limits.plan_attempts

@@ -159,7 +159,7 @@ async def test_describe_finds_what_a_name_means(client: Client) -> None:
     tables = [result.table for result in response.results]
     assert [list(row.values) for row in tables[0].rows] == [["highway", "INT32", "YES"], ["speed", "FLOAT64", "YES"]]
     assert list(tables[1].columns) == ["column", "type", "null"]
-    properties = dict(tuple(row.values) for row in tables[2].rows)
+    properties = {row.values[0]: row.values[1] for row in tables[2].rows}
     assert properties["state"] == "PENDING"
     assert properties["statement"].endswith("INTO out")
     assert "fragment 1" in properties
@@ -228,7 +228,7 @@ async def test_a_bundle_with_one_bad_item_does_nothing_and_names_it(client: Clie
 
 async def test_items_of_a_bundle_carry_no_request_id(client: Client) -> None:
     for field in ({"request_id": "x"}, {"validate_only": True}):
-        error = await client.refused(bundle(catalog.DropSinkRequest(name="s", **field)), INVALID_ARGUMENT)  # type: ignore[arg-type]
+        error = await client.refused(bundle(catalog.DropSinkRequest(name="s", **field)), INVALID_ARGUMENT)
         assert error.metadata["item"] == "0"
 
 

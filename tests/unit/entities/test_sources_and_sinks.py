@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -278,8 +279,11 @@ async def test_a_page_token_is_good_for_its_own_call_only(made: Catalog) -> None
         catalog.ListLogicalSourcesRequest(page_token=token),
     ):
         with pytest.raises(HeadgateError) as caught:
-            if isinstance(forged, catalog.ListSinksRequest):
-                await made.read(lambda tx, forged=forged: sinks.list_sinks(tx, forged))
-            else:
-                await made.read(lambda tx, forged=forged: sources.list_logical_sources(tx, forged))
+            await made.read(partial(_list, forged))
         assert caught.value.reason is errors.INVALID_PAGE_TOKEN
+
+
+def _list(request: catalog.ListSinksRequest | catalog.ListLogicalSourcesRequest, tx: Tx) -> object:
+    if isinstance(request, catalog.ListSinksRequest):
+        return sinks.list_sinks(tx, request)
+    return sources.list_logical_sources(tx, request)

@@ -110,10 +110,11 @@ def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Agent]:
     peers: dict[str, list[str]] = {row.uid: [] for row in rows}
     for from_uid, peer in tx.connection.execute(_PEERS, {"uids_": list(peers)}) if rows else ():
         peers[from_uid].append(peer)
-    return [_message(row, peers[row.uid]) for row in rows]
+    return [message(row, peers[row.uid]) for row in rows]
 
 
-def _message(row: AnyRow, peers: Sequence[str]) -> catalog.Agent:
+def message(row: AnyRow, peers: Sequence[str]) -> catalog.Agent:
+    """The agent of a row that holds every column of the table, where its peers are known."""
     return catalog.Agent(
         name=row.name,
         uid=row.uid,

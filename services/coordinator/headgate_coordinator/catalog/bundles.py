@@ -16,11 +16,12 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import operations, sources
 from headgate_coordinator.catalog.operations import OPERATIONS, Rules
+from headgate_coordinator.catalog.plan_uses import PlanChanged
 from headgate_coordinator.catalog.queries import PlannedQuery
 from headgate_coordinator.catalog.secrets import without_secrets
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.watch import as_resource
-from headgate_coordinator.errors import ALREADY_EXISTS, UNSUPPORTED
+from headgate_coordinator.errors import ALREADY_EXISTS, PLAN_OUTDATED, UNSUPPORTED
 from headgate_coordinator.sql.statements import (
     CreateTopicStatement,
     DropTopicStatement,
@@ -155,7 +156,10 @@ def perform(tx: Tx, step: Step, rules: Rules, plan: PlanInside) -> catalog.State
     if step.query is not None:
         assert isinstance(step.request, catalog.CreateQueryRequest)
         with_plan = plan(tx, step.query, step.request.sink)
-    return perform_planned(tx, step, rules, with_plan)
+    try:
+        return perform_planned(tx, step, rules, with_plan)
+    except PlanChanged as changed:
+        raise HeadgateError(PLAN_OUTDATED, f"the plan does not fit what it was made against: {changed}") from changed
 
 
 def perform_planned(tx: Tx, step: Step, rules: Rules, planned: PlannedQuery | None) -> catalog.StatementResult:

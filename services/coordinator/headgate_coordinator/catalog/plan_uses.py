@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import bindparam, func, literal_column, select, union_all
+from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, union_all
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog.schema import agents, network_links, physical_sources, sinks
@@ -14,8 +14,8 @@ from headgate_coordinator.catalog.wire import AnyRow
 
 Uses = Mapping[str, Mapping[str, str]]
 
-_NOTHING = literal_column("''")
-_ZERO = literal_column("0")
+_NOTHING: ColumnElement[str] = literal_column("''")
+_ZERO: ColumnElement[int] = literal_column("0")
 # One round trip for all of it. `number` is an agent's free slots, and in the last row how many links there are.
 _NOW = union_all(
     select(

@@ -160,8 +160,9 @@ def _unredacted(message: M, row: AnyRow) -> M:
 
 
 def _agents(tx: Tx, uids: list[str] | None) -> list[catalog.Agent]:
+    """Agents without their peers: the view has the links themselves."""
     selected = select(agents) if uids is None else select(agents).where(agents.c.uid.in_(uids))
-    return agent_rows.messages(tx, tx.connection.execute(selected))
+    return [agent_rows.message(row, ()) for row in tx.connection.execute(selected)]
 
 
 def _suggestions(tx: Tx, table: Table, missing: set[str]) -> Sequence[str]:

@@ -36,6 +36,10 @@ metadata = MetaData(
 )
 
 
+# Names are listed in the order of their bytes on every database, whatever its locale; SQLite does so anyway.
+Name = Text().with_variant(Text(collation="C"), "postgresql")
+
+
 def one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({listed})", name=column)
@@ -111,7 +115,7 @@ agents = Table(
     "agents",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Name, nullable=False, unique=True),
     Column("address", Text, nullable=False, unique=True),
     Column("slots", Integer, nullable=False),
     Column("slots_used", Integer, nullable=False, default=0),
@@ -160,7 +164,7 @@ logical_sources = Table(
     "logical_sources",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Name, nullable=False, unique=True),
     Column("schema", LargeBinary, nullable=False),  # catalog.v1.Schema
     Column("time", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
@@ -172,7 +176,7 @@ physical_sources = Table(
     "physical_sources",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Name, nullable=False, unique=True),
     Column("logical_uid", Text, ForeignKey("logical_sources.uid", ondelete="RESTRICT"), nullable=False),
     Column("agent_uid", Text, ForeignKey("agents.uid", ondelete="RESTRICT")),
     Column("type", Text, nullable=False),
@@ -191,7 +195,7 @@ sinks = Table(
     "sinks",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Name, nullable=False, unique=True),
     Column("agent_uid", Text, ForeignKey("agents.uid", ondelete="RESTRICT")),
     Column("type", Text, nullable=False),
     Column("schema", LargeBinary, nullable=False),  # catalog.v1.Schema
@@ -209,7 +213,7 @@ queries = Table(
     "queries",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Name, nullable=False, unique=True),
     Column("statement", Text, nullable=False),
     Column("mode", Text, nullable=False),
     Column("state", Text, nullable=False),

@@ -43,7 +43,7 @@ class Control:
         self._others = others
         self._may_act = may_act
         self.membership = Membership(store, clock=clock, source=source, timings=timings, limits=limits)
-        self.presence = Presence(store, clock=clock, interval=timings.session_ttl / 6, renewed=self.membership.renewed)
+        self.presence = Presence(store, clock=clock, interval=timings.session_ttl / 3, renewed=self.membership.renewed)
         self.reconciler = Reconciler(
             store,
             clock=clock,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Coroutine
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 UNKNOWN_ROUND_TRIP = 0.25
 # After something was started or stopped, an agent is asked again after these pauses, not only at the next interval.
 EAGER = (0.02, 0.05, 0.1, 0.25)
+# Moments in an interval at which agents are asked, some in each.
+SLOTS = 4
 
 
 @dataclass(slots=True)
@@ -253,18 +256,20 @@ class Membership:
             agent.polling = None
         self._begin_polls(lane)
         if self._agents.get(agent.uid) is agent:
-            self._plan(agent, max(0.0, self._pause(agent) - (self._clock.monotonic() - started)))
+            self._plan(agent, max(0.0, self._next(agent, started) - self._clock.monotonic()))
 
-    def _pause(self, agent: Polled) -> float:
-        """From the beginning of one poll to that of the next."""
+    def _next(self, agent: Polled, started: float) -> float:
+        """When the agent is to be asked next, after a poll that began at `started`."""
         if agent.again:
             agent.again = False
-            return EAGER[0]
+            return started + EAGER[0]
         if agent.active and agent.eager:
             agent.eager -= 1
-            return EAGER[len(EAGER) - 1 - agent.eager]
+            return started + EAGER[len(EAGER) - 1 - agent.eager]
         interval = self._timings.poll_interval if agent.active else self._timings.probe_interval
-        return interval * self._source.uniform(0.9, 1.1)
+        # Agents that are asked in the same moment cost less than those asked one by one: their answers come together.
+        slot = interval / SLOTS
+        return math.ceil((started + interval * self._source.uniform(0.8, 1.0)) / slot) * slot
 
     def time_limit(self, agent: Polled) -> float:
         timings = self._timings

@@ -444,6 +444,13 @@ class ExpressionBinder:
             return self._struct(node, folded)
         if folded in ("timestampadd", "timestampdiff"):
             return self._count_units(node, folded)
+        if folded in ("ltrim", "rtrim") and len(node.expressions) == 2:
+            side = "LEADING" if folded == "ltrim" else "TRAILING"
+            return self.refuse(
+                node,
+                f"which argument of {name.upper()} is trimmed differs from system to system",
+                f"TRIM({side} x FROM y)",
+            )
         if folded == "row_number":
             return self.refuse(
                 node, "ROW_NUMBER() needs OVER (...)", "ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...)"

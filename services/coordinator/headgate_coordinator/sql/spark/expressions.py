@@ -115,7 +115,7 @@ class ExpressionWriter:
         form = function.spark if function is not None else ""
         if form and "{*}" in form:
             return form.replace("{*}", self._list(expr.args))
-        if form and f"{{{len(expr.args) - 1}}}" in form:
+        if form and form.count("{") == len(expr.args):
             return form.format(*(self.write(arg) for arg in expr.args))
         return f"{expr.op}({self._list(expr.args)})"
 

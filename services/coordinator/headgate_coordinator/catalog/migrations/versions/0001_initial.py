@@ -10,6 +10,8 @@ down_revision = None
 # Of the rules in triggers.py that hold from here on.
 rules = "6f2937afd754a645"
 
+NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     op.create_table(
@@ -35,7 +37,7 @@ def upgrade() -> None:
     op.create_table(
         "logical_sources",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", NAME, nullable=False),
         sa.Column("schema", sa.LargeBinary(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
@@ -45,7 +47,7 @@ def upgrade() -> None:
     op.create_table(
         "queries",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", NAME, nullable=False),
         sa.Column("statement", sa.Text(), nullable=False),
         sa.Column("mode", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
@@ -124,7 +126,7 @@ def upgrade() -> None:
     op.create_table(
         "agents",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", NAME, nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
         sa.Column("slots", sa.Integer(), nullable=False),
         sa.Column("slots_used", sa.Integer(), nullable=False),
@@ -226,7 +228,7 @@ def upgrade() -> None:
     op.create_table(
         "physical_sources",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", NAME, nullable=False),
         sa.Column("logical_uid", sa.Text(), nullable=False),
         sa.Column("agent_uid", sa.Text(), nullable=True),
         sa.Column("type", sa.Text(), nullable=False),
@@ -256,7 +258,7 @@ def upgrade() -> None:
     op.create_table(
         "sinks",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", NAME, nullable=False),
         sa.Column("agent_uid", sa.Text(), nullable=True),
         sa.Column("type", sa.Text(), nullable=False),
         sa.Column("schema", sa.LargeBinary(), nullable=False),
