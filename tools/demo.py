@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate_cli.cluster import launcher
+
 HEADGATE = Path(sys.executable).parent / "headgate"
 BUNDLE = Path(__file__).with_name("demo.sql")
 QUERY = "slow"
@@ -86,7 +88,7 @@ def cluster(port: int) -> Iterator[dict[str, int]]:
     """`headgate dev`, and the process id of each of its processes by name."""
     with tempfile.TemporaryFile("w+") as log:
         dev = subprocess.Popen(
-            [HEADGATE, "dev", "--agents", "3", "--ephemeral", "--port-base", str(port)],
+            [*launcher(), HEADGATE, "dev", "--agents", "3", "--ephemeral", "--port-base", str(port)],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -269,4 +271,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+# Reasons are declared where they belong; a server has all of them.
+import headgate_common.server  # noqa: F401
 from headgate_common.errors import COMMON, Reason
 from headgate_coordinator.errors import REASONS
 

@@ -125,7 +125,13 @@ class Kafka:
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._format(properties)
         process = ServerProcess(
-            Command("Kafka", [*self._jvm("-Xmx512m"), "kafka.Kafka", properties], self._log, grace_seconds=5.0)
+            Command(
+                "Kafka",
+                [*self._jvm("-Xmx512m"), "kafka.Kafka", properties],
+                self._log,
+                grace_seconds=5.0,
+                folder=self._folder,
+            )
         )
         process.wait_until_ready(self._answers, 90)
         return process

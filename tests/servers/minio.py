@@ -70,7 +70,7 @@ class Minio:
             *addresses,
             data,
         ]
-        process = ServerProcess(Command("MinIO", arguments, self._log, grace_seconds=5.0))
+        process = ServerProcess(Command("MinIO", arguments, self._log, grace_seconds=5.0, folder=self._folder))
         process.wait_until_ready(self._answers, 60)
         return process
 

@@ -115,6 +115,7 @@ class Postgres:
                 user=self._user,
                 # A fast shutdown: SIGTERM would wait for clients to leave.
                 stop_signal=signal.SIGINT,
+                folder=self._folder,
             )
         )
         process.wait_until_ready(self._answers, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -73,6 +74,8 @@ class Command:
     user: str | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     grace_seconds: float = 10.0
+    # Removed with the server where the test process was killed and cannot do it.
+    folder: Path | None = None
 
 
 class ServerProcess:
@@ -97,6 +100,8 @@ class ServerProcess:
         options += ["--grace", str(command.grace_seconds)]
         if command.user:
             options += ["--user", command.user]
+        if command.folder:
+            options += ["--remove", command.folder]
         self._supervisor = subprocess.Popen(
             [sys.executable, _SUPERVISE, *options, "--", *command.arguments],
             stdin=subprocess.PIPE,
@@ -135,7 +140,10 @@ class ServerProcess:
 
     def stop(self) -> None:
         assert self._supervisor.stdin is not None
-        self._supervisor.stdin.close()
+        # It may have ended by itself, with the server.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._supervisor.stdin.write(b".")
+            self._supervisor.stdin.close()
         self._supervisor.wait(self.command.grace_seconds + 10)
 
 

@@ -1,7 +1,8 @@
 """Runs one server and ends it when the process that asked for it is gone.
 
-Started as a child with a pipe as its standard input: the end of that pipe, which also comes when the other side is
-killed outright, is the order to stop the server. It exits with the server's own code if that ended first.
+Started as a child with a pipe as its standard input. A sign on that pipe is the order to stop the server; its end
+without one says that the other side was killed, and then the server's folder goes with it. Exits with the server's own
+code.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("--stop-signal", type=int, default=int(signal.SIGTERM), help="asks the server to stop")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds until it is killed instead")
     parser.add_argument("--user", help="the user to run it as")
+    parser.add_argument("--remove", type=Path, help="a folder to remove where nobody else is left to do it")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     # An interrupt at the keyboard goes to the whole process group; this one waits for the end of its pipe.
@@ -42,11 +45,16 @@ def main() -> int:
     unfinished = arguments.pid_file.with_suffix(".unfinished")
     unfinished.write_text(str(server.pid))
     unfinished.rename(arguments.pid_file)
+    orphaned = False
     while server.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
-        if readable and not os.read(sys.stdin.fileno(), 1):
+        if readable:
+            orphaned = not os.read(sys.stdin.fileno(), 1)
             break
-    return stop(server, arguments.stop_signal, arguments.grace)
+    code = stop(server, arguments.stop_signal, arguments.grace)
+    if orphaned and arguments.remove:
+        shutil.rmtree(arguments.remove, ignore_errors=True)
+    return code
 
 
 def stop(server: subprocess.Popen[bytes], stop_signal: int, grace: float) -> int:

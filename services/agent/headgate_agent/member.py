@@ -28,6 +28,8 @@ from headgate_common.errors import HeadgateError
 log = logging.getLogger(__name__)
 
 PROTOCOL_VERSION = 1
+# Shortest time between renewals, in seconds.
+NEWS_GAP = 0.1
 _METHODS = methods(membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"])
 
 
@@ -128,11 +130,14 @@ class Member:
         """Renews until the session has ended."""
         attempt = 0
         while True:
-            pause = ttl / 3 if attempt == 0 else min(ttl / 3, self._backoff.delay(attempt - 1, self._source))
-            await asyncio.sleep(pause)
+            if attempt == 0:
+                await self._until_due(ttl / 3)
+            else:
+                await asyncio.sleep(min(ttl / 3, self._backoff.delay(attempt - 1, self._source)))
             started = self._clock.monotonic()
+            self._registry.changed.clear()
             try:
-                request = cluster.RenewSessionRequest(session_id=self._session)
+                request = cluster.RenewSessionRequest(session_id=self._session, version=self._registry.version)
                 answer = cast(cluster.RenewSessionResponse, await self._call("RenewSession", request))
             except HeadgateError as error:
                 if error.reason.name == "SESSION_EXPIRED":
@@ -147,6 +152,15 @@ class Member:
             self._valid_until = started + ttl * 0.9
             self.trouble = ""
             await self._registry.saw_term(answer.term)
+
+    async def _until_due(self, pause: float) -> None:
+        """Until the next renewal: earlier than planned if there is news, but not all the time."""
+        await asyncio.sleep(min(pause, NEWS_GAP))
+        try:
+            async with asyncio.timeout(max(0.0, pause - NEWS_GAP)):
+                await self._registry.changed.wait()
+        except TimeoutError:
+            pass
 
     async def _call(self, method: str, request: Message) -> Message:
         """Asks the leader where it is known, else the coordinators in turn."""

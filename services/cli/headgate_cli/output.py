@@ -86,7 +86,8 @@ def plain(message: Message) -> dict[str, Any]:
     result: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    return result
+    # Fields without a value come last otherwise.
+    return {field.name: result[field.name] for field in message.DESCRIPTOR.fields if field.name in result}
 
 
 def print_json(value: object) -> None:

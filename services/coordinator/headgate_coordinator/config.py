@@ -33,7 +33,9 @@ class Timings:
         "An agent's session ends if it is not renewed for this long; it is told to renew every third of it.",
         minimum=0.1,
     )
-    poll_interval: Seconds = setting(2.0, "How often an ACTIVE agent is asked for news.", minimum=0.01)
+    poll_interval: Seconds = setting(
+        3.0, "How often an ACTIVE agent is asked for news, though it has not said that there is any.", minimum=0.01
+    )
     probe_interval: Seconds = setting(2.0, "How often an UNREACHABLE agent is asked whether it is back.", minimum=0.01)
     poll_multiplier: float = setting(
         4.0, "A poll may take its agent's last round trip times this, plus poll_constant.", minimum=1.0

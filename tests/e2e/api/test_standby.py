@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -36,7 +37,8 @@ def test_a_standby_answers_reads_and_names_the_leader(tmp_path: Path, postgres_u
         stub = sink_service_pb2_grpc.SinkServiceStub(standby.channel)
         with pytest.raises(grpc.RpcError) as raw:
             stub.DropSink(catalog.DropSinkRequest(name="s"), timeout=30)
-        trailers = {entry.key: entry.value for entry in raw.value.trailing_metadata()}
+        error: Any = raw.value
+        trailers = dict(error.trailing_metadata())
         assert trailers["headgate-leader"] == first.address
         assert second.ready()
         leader.close()

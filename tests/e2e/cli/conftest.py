@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,60 +10,46 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import HEADGATE, Headgate
-from tests.servers.process import free_port_base, tail
+from tests.servers.process import Command, ServerProcess, free_port_base
 
 # The coordinator's two, and two for each of three agents.
 PORTS = (0, 1, *range(10, 16))
+# A line of the table that `dev` prints when everything is up.
+ROW = re.compile(r"^(coordinator|agent \w+) +\S+ +\S+ +(\d+) +\S+$", re.MULTILINE)
+START_SECONDS = 120
 
 
 @dataclass(slots=True)
 class Dev:
     """A running `headgate dev`. `pids` are those of its processes at the start, by name."""
 
-    process: subprocess.Popen[str]
+    process: ServerProcess
     headgate: Headgate
     pids: dict[str, int]
-    log: Path
+
+    @property
+    def log(self) -> str:
+        return self.process.command.log.read_text()
 
 
-def start_dev(log: Path, *arguments: str, base: int | None = None) -> Dev:
+def start_dev(log: Path, agents: int, *arguments: str, base: int | None = None) -> Dev:
     port = base or free_port_base(PORTS)
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [HEADGATE, "dev", "--port-base", str(port), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-    assert process.stdout is not None
-    pids: dict[str, int] = {}
-    expected = 2 if "--agents" in arguments and arguments[arguments.index("--agents") + 1] == "1" else 4
-    for line in process.stdout:
-        words = [word.strip() for word in line.split("   ") if word.strip()]
-        if len(words) > 3 and words[3].isdecimal():
-            pids[words[0]] = int(words[3])
-        if len(pids) == expected:
-            return Dev(process, Headgate(f"127.0.0.1:{port}"), pids, log)
-    raise AssertionError(f"headgate dev did not come up:\n{tail(log)}")
+    command: list[str | Path] = [HEADGATE, "dev", "--port-base", str(port), "--agents", str(agents), *arguments]
+    process = ServerProcess(Command("headgate dev", command, log, grace_seconds=30))
 
+    def pids() -> dict[str, int]:
+        return {name: int(pid) for name, pid in ROW.findall(log.read_text())}
 
-def stop_dev(dev: Dev, how: signal.Signals = signal.SIGINT) -> int:
-    dev.process.send_signal(how)
-    try:
-        return dev.process.wait(40)
-    except subprocess.TimeoutExpired:
-        os.killpg(dev.process.pid, signal.SIGKILL)
-        raise
+    process.wait_until_ready(lambda: len(pids()) == agents + 1, START_SECONDS)
+    return Dev(process, Headgate(f"127.0.0.1:{port}"), pids())
 
 
 @pytest.fixture(scope="session")
 def dev(server_logs: Path) -> Iterator[Dev]:
     """A cluster with three agents that all tests of this process share. Drop what you create."""
-    running = start_dev(server_logs / "dev.log", "--agents", "3", "--ephemeral")
+    running = start_dev(server_logs / "dev.log", 3, "--ephemeral")
     yield running
-    stop_dev(running)
+    running.process.stop()
 
 
 @pytest.fixture

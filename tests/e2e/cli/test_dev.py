@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import Headgate
-from tests.e2e.cli.conftest import PORTS, start_dev, stop_dev
+from tests.e2e.cli.conftest import PORTS, start_dev
 from tests.servers.process import free_port_base
 
 SOURCE = "CREATE LOGICAL SOURCE kept (ts TIMESTAMP)"
 
 
 def gone(pid: int) -> bool:
-    for _ in range(200):
+    for _ in range(600):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -28,37 +28,37 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_every_process_ends_with_it_however_it_ends(how: signal.Signals, tmp_path: Path) -> None:
-    dev = start_dev(tmp_path / "dev.log", "--agents", "1", "--ephemeral")
-    code = stop_dev(dev, how)
-    assert code == (-signal.SIGKILL if how is signal.SIGKILL else 0)
-    assert all(gone(pid) for pid in dev.pids.values())
-    if how is not signal.SIGKILL:
-        assert dev.log.read_text().splitlines()[-1] == "stopped"
+    dev = start_dev(tmp_path / "dev.log", 1, "--ephemeral")
+    os.kill(dev.process.pid, how)
+    assert all(gone(pid) for pid in [dev.process.pid, *dev.pids.values()])
+    dev.process.stop()
+    assert dev.log.endswith("\nstopped\n") is (how is not signal.SIGKILL)
 
 
 def test_the_catalog_survives_a_restart_in_its_folder(tmp_path: Path) -> None:
     base, data = free_port_base(PORTS), str(tmp_path / "data")
-    first = start_dev(tmp_path / "first.log", "--agents", "1", "--data", data, base=base)
+    first = start_dev(tmp_path / "first.log", 1, "--data", data, base=base)
     first.headgate.ok("sql", "-c", SOURCE)
-    refused = Headgate("")("dev", "--data", data, "--port-base", str(free_port_base(PORTS)))
+    refused = Headgate("").process("dev", "--data", data, "--port-base", str(free_port_base(PORTS)))
+    first.process.stop()
     assert refused.returncode == 2
     assert "another `headgate dev` works in" in refused.stderr
-    assert stop_dev(first) == 0
-    second = start_dev(tmp_path / "second.log", "--agents", "1", "--data", data, base=base)
+    assert first.log.endswith("\nstopped\n")
+    second = start_dev(tmp_path / "second.log", 1, "--data", data, base=base)
     second.headgate.ok("get", "logical-source/kept")
-    assert stop_dev(second) == 0
+    second.process.stop()
 
 
 def test_a_killed_process_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    dev = start_dev(tmp_path / "dev.log", "--agents", "1", "--ephemeral")
+    dev = start_dev(tmp_path / "dev.log", 1, "--ephemeral")
     try:
         dev.headgate.ok("sql", "-c", SOURCE)
         os.kill(dev.pids["coordinator"], signal.SIGKILL)
         deadline = time.monotonic() + 60
         while dev.headgate("get", "logical-source/kept").returncode != 0:
-            assert time.monotonic() < deadline, dev.log.read_text()
+            assert time.monotonic() < deadline, dev.log
             time.sleep(0.1)
         dev.headgate.ok("wait", "agent/a", "--for", "ACTIVE", "--timeout", "60s")
-        assert "coordinator ended (killed by SIGKILL); starting it again" in dev.log.read_text()
+        assert "coordinator ended (killed by SIGKILL); starting it again" in dev.log
     finally:
-        stop_dev(dev)
+        dev.process.stop()

@@ -208,6 +208,24 @@ async def test_a_process_that_was_declared_gone_is_not_taken_back_and_its_runs_a
         await active(c, "a")
 
 
+async def test_an_agent_that_says_it_has_news_is_asked_at_once() -> None:
+    async with cluster(poll_interval=600.0) as c:
+        await c.add_agent("a")
+        await c.lead()
+        assert c.control is not None
+        membership = c.control.membership
+        await c.until(lambda: membership._agents)
+        (agent,) = membership._agents.values()
+        membership.renewed(agent.uid, 0)
+        await active(c, "a")
+        polls = membership.stats.polls
+        membership.renewed(agent.uid, agent.version)
+        await asyncio.sleep(0.1)
+        assert membership.stats.polls == polls, "it has nothing new to tell"
+        membership.renewed(agent.uid, agent.version + 1)
+        await c.until(lambda: membership.stats.polls == polls + 1)
+
+
 async def test_an_agent_that_was_dropped_is_polled_no_more() -> None:
     async with cluster() as c:
         await c.add_agent("a")

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count, lit
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -118,18 +119,34 @@ class Streams:
         schema = to_arrow_schema(self.struct(ddl), timezone="UTC")
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), path)
 
-    def register(self, entry: catalog.ComputeInput, folder: Path, until: str = "") -> None:
+    def register(
+        self,
+        entry: catalog.ComputeInput,
+        folder: Path,
+        until: str = "",
+        filter_: str = "",
+        columns: Sequence[str] = (),
+    ) -> None:
         """Makes the view of an input: rows of the folder, with the watermark that the plan gives it.
 
-        `until` removes rows at or after that time again, once they have moved the watermark.
+        `until` removes rows at or after that time again, once they have moved the watermark. `filter_` and `columns`
+        are what a source fragment does before.
         """
         stream: DataFrame = (
             self.spark.readStream.schema(schema_ddl(entry.schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
         )
+        if filter_:
+            ending = f" OR `{entry.event_time}` >= TIMESTAMP'{until}'" if until and entry.event_time else ""
+            stream = stream.where(f"({filter_}){ending}")
+        if columns:
+            stream = stream.select(*(f"`{name}`" for name in columns))
         if entry.event_time_expression:
             stream = stream.selectExpr("*", f"{entry.event_time_expression} AS `{entry.event_time}`")
         if entry.event_time:
             stream = stream.withWatermark(entry.event_time, f"{entry.lateness_us} microseconds")
+            # Spark moves filters below the watermark, its own on keys that are not NULL included: rows that they remove
+            # would not move it. Nothing moves below an observation.
+            stream = stream.observe(f"{entry.view}_{self._count}", count(lit(1)).alias("rows"))
             if until:
                 stream = stream.where(f"`{entry.event_time}` < TIMESTAMP'{until}'")
         stream.createOrReplaceTempView(entry.view)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from tests.servers.process import Command, ServerProcess
-server = ServerProcess(Command("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"], Path(sys.argv[1])))
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+server = ServerProcess(Command("sleeper", sleep, Path(sys.argv[1]), folder=Path(sys.argv[2])))
 print(server.pid, flush=True); time.sleep(600)
 """
 
@@ -44,6 +46,14 @@ def gone(pid: int) -> bool:
     return False
 
 
+def eventually(condition: Callable[[], bool]) -> bool:
+    for _ in range(200):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def python(code: str, *arguments: str) -> list[str | Path]:
     return [sys.executable, "-c", code, *arguments]
 
@@ -52,6 +62,7 @@ def test_a_server_is_gone_after_stop_and_its_log_is_there(tmp_path: Path) -> Non
     log = tmp_path / "server.log"
     server = ServerProcess(Command("listener", python(LISTEN, str(free_port())), log))
     server.wait_until_ready(lambda: "listening" in log.read_text(), 30)
+    server.stop()
     server.stop()
     assert gone(server.pid)
     assert log.read_text() == "listening\n"
@@ -80,9 +91,11 @@ def test_a_server_that_dies_at_start_is_reported_with_the_end_of_its_log(tmp_pat
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
-def test_a_server_ends_with_the_process_that_started_it(how: signal.Signals, tmp_path: Path) -> None:
+def test_a_server_and_its_folder_go_with_the_process_that_started_it(how: signal.Signals, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path / "server.log")],
+        [sys.executable, "-c", OWNER, str(tmp_path / "server.log"), str(folder)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -93,6 +106,7 @@ def test_a_server_ends_with_the_process_that_started_it(how: signal.Signals, tmp
         owner.send_signal(how)
         owner.wait(30)
     assert gone(pid)
+    assert eventually(lambda: not folder.exists())
 
 
 def test_logs_are_kept_and_shown_only_when_a_test_fails(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headgate_simulation.streams import stream
 # Before this, the cluster forms and the first sources and sinks are made, without faults.
 SETTLED = 4.0
 # Over which time operations and faults are spread.
-SPAN = 36.0
+SPAN = 24.0
 LOGICAL_SOURCES = ("readings", "orders", "clicks")
 STATEMENTS = (
     "SELECT id, amount FROM {source} WHERE amount > 10 INTO {sink}",

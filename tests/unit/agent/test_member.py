@@ -36,6 +36,7 @@ class FakeCoordinator:
     refusals: dict[str, list[HeadgateError]] = field(default_factory=dict)
     registered: list[cluster.RegisterAgentRequest] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
     left: list[cluster.LeaveClusterRequest] = field(default_factory=list)
 
     def _refuse(self, method: str) -> None:
@@ -53,6 +54,7 @@ class FakeCoordinator:
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         self._refuse("renew")
         self.renewed.append(request.session_id)
+        self.versions.append(request.version)
         return cluster.RenewSessionResponse(session_ttl=Duration(nanos=int(self.ttl * 1e9)), term=self.term)
 
     async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
@@ -114,6 +116,16 @@ async def test_it_says_who_it_is_and_renews_its_session() -> None:
         assert s.member.session == "s1" and not s.member.trouble
         assert s.registry.term == 4, "what the leader says of its term is remembered"
         assert len(one.registered) == 1
+
+
+async def test_news_is_told_by_an_early_renewal_and_not_all_the_time() -> None:
+    one = FakeCoordinator(ttl=600.0)
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.registered)
+        for number in range(200):
+            await s.hold(f"f{number}")
+        await s.until(lambda: one.versions and one.versions[-1] == s.registry.version)
+        assert len(one.versions) < 50
 
 
 async def test_a_standby_that_names_the_leader_is_followed() -> None:

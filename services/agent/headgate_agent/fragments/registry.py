@@ -99,6 +99,8 @@ class FragmentRegistry:
         # Forgotten fragments: the highest epoch that must not come back, and the term in which it was forgotten.
         self._tombstones: dict[str, tuple[int, int]] = {}
         self._version = 1
+        # Set whenever there is something new for GetStatus to tell; whoever waits for it clears it.
+        self.changed = asyncio.Event()
         self._forgotten: deque[tuple[int, str]] = deque()
         self._oldest_kept = 0
         self._turns: dict[str, _Turns] = {}
@@ -113,6 +115,11 @@ class FragmentRegistry:
     def fragments(self) -> int:
         """How many it has, ended ones included."""
         return len(self._held)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that GetStatus would tell."""
+        return self._version
 
     @property
     def slots_used(self) -> int:
@@ -351,6 +358,7 @@ class FragmentRegistry:
 
     def _next_version(self) -> int:
         self._version += 1
+        self.changed.set()
         return self._version
 
     # The journal

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from rich.text import Text
 
 from headgate.catalog import v1 as catalog
-from headgate_cli import kinds
+from headgate_cli import fields, kinds
 from headgate_cli.connection import Connection, run
 from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_statement
@@ -67,15 +67,15 @@ def get(
 def list_request(kind: Kind, filters: list[str]) -> Any:
     """The list call's request with the filters in it; a usage error for one that the kind does not have."""
     request = kind.message(f"{kind.list_method}Request")()
-    fields: dict[str, FieldDescriptor] = {
+    known: dict[str, FieldDescriptor] = {
         field.name: field for field in request.DESCRIPTOR.fields if field.name not in ("page_size", "page_token")
     }
     for text in filters:
         key, separator, value = text.partition("=")
-        field = fields.get(key.strip().replace("-", "_"))
+        field = known.get(key.strip().replace("-", "_"))
         if not separator or field is None:
-            known = ", ".join(fields) or "nothing"
-            raise typer.BadParameter(f"--filter {text}: expected FIELD=VALUE; {kind.plural} are filtered by {known}")
+            names = ", ".join(known) or "nothing"
+            raise typer.BadParameter(f"--filter {text}: expected FIELD=VALUE; {kind.plural} are filtered by {names}")
         setattr(request, field.name, _filter_value(field, value.strip()))
     return request
 
@@ -127,7 +127,8 @@ def describe(
         return
     resource = run(options, lambda connection: get_one(connection, found_kind, found_name))
     if output is Output.TABLE:
-        show_fields(plain(resource))
+        for title, value in fields.lines(resource):
+            stdout().print(Text(f"{title}: ", style="bold"), styled(value), sep="")
     else:
         print_one(plain(resource), output)
 
@@ -195,23 +196,6 @@ def print_story(entries: list[catalog.StoryEntry]) -> None:
         for entry in entries
     ]
     print_table(["TIME", "REVISION", "WHAT", "FROM", "TO", "AGENT", "EPOCH", "CAUSE"], rows)
-
-
-def show_fields(value: dict[str, Any], indent: str = "") -> None:
-    """A message as lines of name and value, nested ones indented; what is empty is left out."""
-    console = stdout()
-    for key, inner in value.items():
-        title = Text(f"{indent}{key.replace('_', ' ')}: ", style="bold")
-        if isinstance(inner, dict) and inner:
-            console.print(title)
-            show_fields(inner, indent + "  ")
-        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
-            console.print(title)
-            for item in inner:
-                console.print(Text(indent + "  " + ", ".join(str(part) for part in item.values() if part)))
-        elif inner not in ("", [], {}, None):
-            text = ", ".join(map(str, inner)) if isinstance(inner, list) else str(inner)
-            console.print(title, Text(text), sep="")
 
 
 def explain(

@@ -19,7 +19,7 @@ from headgate_coordinator.catalog.wire import duration
 class Renewals(Protocol):
     """Where the renewals of sessions are counted."""
 
-    async def renew(self, uid: str) -> float:
+    async def renew(self, uid: str, version: int) -> float:
         """The TTL from now, in seconds; SESSION_EXPIRED or NOT_LEADER otherwise."""
         ...
 
@@ -59,5 +59,5 @@ class MembershipService:
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         with naming_leader(call):
             term = self._leading.require_term()
-            ttl = await self._renewals.renew(request.session_id)
+            ttl = await self._renewals.renew(request.session_id, request.version)
         return cluster.RenewSessionResponse(session_ttl=duration(round(ttl * 1_000_000)), term=term)

@@ -149,10 +149,10 @@ class Membership:
             agent.eager = len(EAGER)
             self._plan(agent, EAGER[0], sooner=True)
 
-    def renewed(self, agent_uid: str) -> None:
-        """The agent has renewed its session, so it is there: if it did not answer before, it is asked now."""
+    def renewed(self, agent_uid: str, version: int) -> None:
+        """The agent has renewed its session: asked now if it did not answer before, or has something new to tell."""
         agent = self._agents.get(agent_uid)
-        if agent is not None and not agent.active:
+        if agent is not None and (not agent.active or (version and version != agent.version)):
             self._plan(agent, 0.0, sooner=True)
 
     async def _follow(self) -> None:

@@ -31,9 +31,9 @@ class Presence:
         *,
         clock: Clock,
         interval: float,
-        renewed: Callable[[str], None] = lambda agent_uid: None,
+        renewed: Callable[[str, int], None] = lambda agent_uid, version: None,
     ) -> None:
-        """Looks every `interval` seconds; `renewed` is told which agent has just renewed."""
+        """Looks every `interval` seconds; `renewed` is told which agent has just renewed, and its status version."""
         self._store = store
         self._clock = clock
         self._interval = interval
@@ -66,7 +66,7 @@ class Presence:
         finally:
             self._forget_everything()
 
-    async def renew(self, uid: str) -> float:
+    async def renew(self, uid: str, version: int = 0) -> float:
         """The TTL from now, in seconds. SESSION_EXPIRED if the session has ended; NOT_LEADER on a standby."""
         if not self._leads:
             raise HeadgateError(NOT_LEADER, "this coordinator does not lead, so it cannot renew sessions")
@@ -78,7 +78,7 @@ class Presence:
             )
         agent = self._agents.get(uid)
         if agent is not None:
-            self._renewed(agent)
+            self._renewed(agent, version)
         return self._sessions[uid].ttl
 
     async def _look(self) -> None:

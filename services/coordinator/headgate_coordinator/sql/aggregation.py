@@ -104,24 +104,17 @@ def _distinct(column: Column, agg: Agg, ids: Ids) -> Computed:
     values = agg.args
     if len(values) > 1:
         # A row counts if none of its values is NULL.
-        whole: Expr = _struct(*(_distinct_key(value) for value in values))
+        whole: Expr = _struct(*values)
         present = [part for part in (_not_null(value) for value in values) if part is not None]
         if present:
             condition = conjunction(present)
             assert condition is not None
             whole = Call("case", (condition, whole), whole.type, True)
     else:
-        whole = _distinct_key(values[0]) if agg.op == "count" else values[0]
+        whole = values[0]
     collected = Agg("collect_set", (whole,), array(whole.type), False, False, agg.filter)
     op = {"count": "count_of_array", "sum": "sum_of_array", "avg": "avg_of_array"}[agg.op]
     return _finished(column, collected, ids, op)
-
-
-def _distinct_key(value: Expr) -> Expr:
-    """A value that is equal exactly where the original is: 0.0 and -0.0 are, and so are two NaN."""
-    if value.type.is_float:
-        return Call("float_key", (value,), VARCHAR, value.nullable)
-    return value
 
 
 def _in_order(column: Column, agg: Agg, time: Expr | None, ids: Ids) -> Computed:

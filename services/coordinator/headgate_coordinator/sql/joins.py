@@ -223,11 +223,8 @@ class JoinRewriter:
             elif join.kind in _ONE_SIDED and self.times.window(join.right) is not None:
                 bounded = self._within_window_of_right(join)
             else:
-                raise Unsupported(
-                    join.offset,
-                    f"{_name(join)} without a bound in time would remember every row for ever",
-                    UNBOUNDED_HINT,
-                )
+                half = "with a bound in time on one side only" if self._ranges(join) else "without a bound in time"
+                raise Unsupported(join.offset, f"{_name(join)} {half} would remember rows for ever", UNBOUNDED_HINT)
         return self._without_partner(bounded) if bounded.kind is JoinKind.ANTI else bounded
 
     def _equal_windows(self, join: Join, pairs: Sequence[_WindowPair]) -> Join:

@@ -209,9 +209,6 @@ class ExpressionWriter:
             return f"named_struct('start', {written}.`start`, 'end', {written}.`end`)"
         return f"timestamp_micros(unix_micros({written}))"
 
-    def float_key(self, expr: Call) -> str:
-        return f"CAST(CAST({self.write(expr.args[0])} AS DOUBLE) + 0.0D AS STRING)"
-
     def count_of_array(self, expr: Call) -> str:
         return f"CAST(size({self.write(expr.args[0])}) AS BIGINT)"
 
@@ -285,7 +282,6 @@ _SPECIAL: dict[str, Callable[[ExpressionWriter, Call], str]] = {
     "from_json": ExpressionWriter.from_json,
     "session_window": ExpressionWriter.session_window,
     "unmarked": ExpressionWriter.unmarked,
-    "float_key": ExpressionWriter.float_key,
     "count_of_array": ExpressionWriter.count_of_array,
     "sum_of_array": ExpressionWriter.sum_of_array,
     "avg_of_array": ExpressionWriter.avg_of_array,
