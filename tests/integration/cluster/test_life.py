@@ -293,15 +293,19 @@ async def test_a_query_dropped_while_an_agent_is_unreachable_keeps_its_name_unti
         c.wires.cut.add("b:1")
         await c.until_state("q", "DEPLOYING")
         await c.ask("q", "DROPPED")
-        await c.until(lambda: _waits_for(c, "q", "agent b unreachable"))
-        query = await c.query("q")
-        assert query is not None and query.waiting.reason == catalog.WAITING_REASON_STOP_BLOCKED
+        await c.until(lambda: _blocked(c, "q"))
+        assert await _waits_for(c, "q", "agent b unreachable")
         # The others are gone, and their slots were returned when they were, not at the end.
         await c.until(lambda: _slots_are(c, {"a": 0, "b": 1, "c": 0}))
         assert await c.state("q") == "STOPPING"
         c.wires.cut.clear()
         await c.until_state("q", "")
         await assert_clean(c)
+
+
+async def _blocked(c: Cluster, name: str) -> bool:
+    query = await c.query(name)
+    return query is not None and query.waiting.reason == catalog.WAITING_REASON_STOP_BLOCKED
 
 
 async def _slots_are(c: Cluster, expected: dict[str, int]) -> bool:
@@ -387,7 +391,7 @@ async def test_an_agent_declared_gone_releases_what_waits_for_it_and_what_can_mo
         c.wires.cut.add("b:1")
         await c.until_state("waits", "DEPLOYING")
         await c.ask("waits", "DROPPED")
-        await c.until(lambda: _waits_for(c, "waits", "agent b unreachable"))
+        await c.until(lambda: _blocked(c, "waits"))
         uid = (await c.fragments("waits"))[0].agent_uid
         assert uid is not None
         await c.store.write(lambda tx: fragment_rows.release_agent(tx, uid))

@@ -8,7 +8,7 @@ Contract:
 - A domain can be held (nothing of it runs until it is released, then all of it is late) or killed (nothing of it ever
   runs again, and nothing that its `finally` blocks schedule).
 - Nothing ready, no timer and the main task not done is a `Deadlock`; too many callbacks without time moving is a
-  `BusyLoop`. Both name the tasks concerned.
+  `BusyLoop`; time beyond `time_limit` is `Endless`. All name the tasks concerned.
 - Threads are refused: what needs one has no place in a simulation.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import sys
 import warnings
@@ -42,6 +43,10 @@ class Deadlock(SimulationError):
 
 class BusyLoop(SimulationError):
     """Callbacks keep each other running and time stands still."""
+
+
+class Endless(SimulationError):
+    """Time passes and passes, and the main task does not end."""
 
 
 class Killed(BaseException):
@@ -111,7 +116,10 @@ class NumberedTask(asyncio.Task[T]):
 class SimulationLoop(asyncio.AbstractEventLoop):
     """See the module's contract. `errors` holds what asyncio would have logged: exceptions that nobody took."""
 
-    def __init__(self, source: random.Random | None = None, *, busy_limit: int = BUSY_LIMIT) -> None:
+    def __init__(
+        self, source: random.Random | None = None, *, busy_limit: int = BUSY_LIMIT, time_limit: float = math.inf
+    ) -> None:
+        self._time_limit = time_limit
         self._source = source
         self._now = 0.0
         self._sequence = 0
@@ -215,6 +223,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                     raise Deadlock(f"at {self._now:.6f} s everybody waits:\n{self.describe_tasks()}")
                 self._now = timers[0][0]
                 at_instant = 0
+                if self._now > self._time_limit:
+                    raise Endless(f"after {self._now:.0f} s the run has not ended:\n{self.describe_tasks()}")
                 continue
             count = len(ready)
             at_instant += count

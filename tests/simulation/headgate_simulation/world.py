@@ -39,6 +39,8 @@ from headgate_simulation.transport import CAUSE, Link, Network
 from headgate_simulation.truth import Truth
 
 CALM = Weather()
+# No run takes this long: what is left to wait for after the faults is bounded.
+TIME_LIMIT = 600.0
 COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
 
 
@@ -66,7 +68,7 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.weather = plan.weather
-        self.loop = SimulationLoop(stream(plan.seed, "loop"))  # type: ignore[abstract]
+        self.loop = SimulationLoop(stream(plan.seed, "loop"), time_limit=TIME_LIMIT)  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
         self.network.arrived, self.network.answered = self._arrived, self._answered

@@ -25,6 +25,12 @@ from tests.integration.cluster.kit import Wires
 from tests.integration.cluster.runners import Script
 
 
+def _duration(seconds: float) -> Duration:
+    made = Duration()
+    made.FromNanoseconds(int(seconds * 1e9))
+    return made
+
+
 @dataclass
 class FakeCoordinator:
     """Answers as told: one entry of `refusals` is used up by each call of that method."""
@@ -48,14 +54,14 @@ class FakeCoordinator:
         self._refuse("register")
         self.registered.append(request)
         return cluster.RegisterAgentResponse(
-            session_id=f"s{len(self.registered)}", session_ttl=Duration(nanos=int(self.ttl * 1e9)), term=self.term
+            session_id=f"s{len(self.registered)}", session_ttl=_duration(self.ttl), term=self.term
         )
 
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         self._refuse("renew")
         self.renewed.append(request.session_id)
         self.versions.append(request.version)
-        return cluster.RenewSessionResponse(session_ttl=Duration(nanos=int(self.ttl * 1e9)), term=self.term)
+        return cluster.RenewSessionResponse(session_ttl=_duration(self.ttl), term=self.term)
 
     async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
         self._refuse("leave")

@@ -242,6 +242,19 @@ async def test_status_tells_only_what_changed_since_the_last_answer() -> None:
     await agent.registry.close()
 
 
+async def test_what_was_forgotten_and_given_anew_is_told_as_there() -> None:
+    agent = await Agent().open()
+    await agent.register("one")
+    first = await agent.status()
+    await agent.unregister("one")
+    await agent.register("one", epoch=2)
+    delta = await agent.status(first.version)
+    assert not delta.full
+    assert [one.fragment.epoch for one in delta.fragments] == [2]
+    assert list(delta.forgotten) == []
+    await agent.registry.close()
+
+
 async def test_a_caller_too_far_behind_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module, "FORGOTTEN", 3)
     agent = await Agent().open()

@@ -188,7 +188,9 @@ class FragmentRegistry:
             version=self._version,
             full=full,
             fragments=[held.status() for held in changed],
-            forgotten=[] if full else [uid for version, uid in self._forgotten if version > since],
+            forgotten=[]
+            if full
+            else [uid for version, uid in self._forgotten if version > since and uid not in self._held],
             resources=resources,
             slots_used=self.slots_used,
         )

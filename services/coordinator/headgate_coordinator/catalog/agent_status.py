@@ -91,7 +91,8 @@ def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatus
     if status.full:
         application.miss_all_but(reported, asked.revision)
     else:
-        application.miss(status.forgotten, asked.revision)
+        # What was forgotten and given to it anew is both: the run it has now is what counts.
+        application.miss([uid for uid in status.forgotten if uid not in reported], asked.revision)
     application.finish()
     return Applied(True, tuple(application.zombies), application.settled)
 

@@ -7,8 +7,9 @@
                | operand (= | <> | < | <= | > | >= | <=>) operand
     operand    = column | literal                           -- at least one is a column
 
-over columns of BOOL, integers, FLOAT32 and FLOAT64, DECIMAL, VARCHAR and CHAR, DATE and TIMESTAMP. Nothing in it can
-fail, so a row that some later filter would have removed raises no error here. Its meaning:
+over columns of BOOL, integers, FLOAT32 and FLOAT64, DECIMAL, VARCHAR and CHAR, DATE and TIMESTAMP, where an integer
+column is compared only with numbers that it can hold. Nothing in it can fail, so a row that some later filter would
+have removed raises no error here. Its meaning:
 
 - three-valued logic; a row stays only where the predicate is TRUE;
 - both operands are compared as the type of the comparison, to which either widens without loss;
@@ -24,7 +25,7 @@ from decimal import Decimal
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.sql.algebra import Call, Column, Expr, Literal
 from headgate_coordinator.sql.coercion import common_type, computed
-from headgate_coordinator.sql.types import INTEGERS, DataType, Kind, widens
+from headgate_coordinator.sql.types import INTEGERS, TYPES, DataType, Kind, widens
 
 _KINDS = frozenset(
     {*INTEGERS, Kind.BOOL, Kind.FLOAT32, Kind.FLOAT64, Kind.DECIMAL, Kind.VARCHAR, Kind.CHAR, Kind.DATE, Kind.TIMESTAMP}
@@ -77,11 +78,25 @@ def _compared_as(*operands: Expr) -> DataType | None:
     type_ = common_type(computed(operand.type) for operand in operands)
     if type_ is None or any(operand.type.kind not in _KINDS for operand in operands):
         return None
+    if any(_beyond(column, literal) for column in operands for literal in operands):
+        return None
     for operand in operands:
         lossless = widens(computed(operand.type), type_) or isinstance(operand, Literal)
         if not lossless or (operand.type.kind is Kind.DATE) != (type_.kind is Kind.DATE):
             return None
     return type_
+
+
+def _beyond(column: Expr, literal: Expr) -> bool:
+    """Whether a number is outside of what a column can hold.
+
+    Spark decides such comparisons without looking at the row, and takes NULL for a number where it does: that is not to
+    be repeated.
+    """
+    row = TYPES.get(column.type.kind)
+    if not isinstance(literal, Literal) or not isinstance(literal.value, (int, Decimal)) or row is None:
+        return False
+    return row.low is not None and row.high is not None and not row.low <= literal.value <= row.high
 
 
 def to_proto(expr: Expr) -> catalog.Predicate:

@@ -343,7 +343,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Uids of fragments forgotten after `since`."""
+        """Uids of fragments forgotten after `since` and not registered again since."""
 
     @_builtins.property
     def resources(self) -> _resources_pb2.AgentResources:
