@@ -24,7 +24,7 @@ from headgate_simulation.streams import stream
 
 
 def run(main: Coroutine[Any, Any, Any], seed: int | None = None) -> Any:
-    loop = SimulationLoop(None if seed is None else stream(seed, "loop"))
+    loop = SimulationLoop(None if seed is None else stream(seed, "loop"))  # type: ignore[abstract]
     try:
         return loop.run_until_complete(main)
     finally:
@@ -118,7 +118,7 @@ def test_threads_are_refused() -> None:
 
 
 def test_an_exception_that_nobody_takes_is_kept() -> None:
-    loop = SimulationLoop()
+    loop = SimulationLoop()  # type: ignore[abstract]
 
     async def breaks() -> None:
         raise ValueError("lost")
@@ -134,7 +134,7 @@ def test_an_exception_that_nobody_takes_is_kept() -> None:
 
 def test_one_domain_keeps_its_order_and_several_are_mixed_by_the_seed() -> None:
     def order(seed: int) -> list[tuple[str, int]]:
-        loop = SimulationLoop(stream(seed, "loop"))
+        loop = SimulationLoop(stream(seed, "loop"))  # type: ignore[abstract]
         seen: list[tuple[str, int]] = []
         for name in ("a", "b", "c"):
             domain = Domain(name)

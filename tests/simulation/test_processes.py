@@ -44,7 +44,7 @@ async def leaking(environment: Environment) -> Ticker:
 
 
 def simulate(test: Callable[[Process, SimulationLoop], Coroutine[Any, Any, None]], program: Program = ticker) -> None:
-    loop = SimulationLoop(stream(1, "loop"))
+    loop = SimulationLoop(stream(1, "loop"))  # type: ignore[abstract]
     trace = Trace(loop.time)
     process = Process(
         name="ticker",

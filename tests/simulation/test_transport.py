@@ -87,7 +87,7 @@ class Idle:
 
 class Fixture:
     def __init__(self, seed: int) -> None:
-        self.loop = SimulationLoop(stream(seed, "loop"))
+        self.loop = SimulationLoop(stream(seed, "loop"))  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, seed, reasons=REASONS)
         self.notes: list[str] = []

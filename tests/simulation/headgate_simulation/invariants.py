@@ -83,8 +83,10 @@ class Mirror:
             table[change.uid] = change.after
 
     def _index_agent(self, old: Any, new: Any) -> None:
-        if old is not None and self.agents_by_name.get(old.name) is old:
-            del self.agents_by_name[old.name]
+        if old is not None:
+            name = old.name
+            if self.agents_by_name.get(name) is old:
+                del self.agents_by_name[name]
         if new is not None:
             self.agents_by_name[new.name] = new
 

@@ -14,5 +14,5 @@ def test_the_tables_of_the_page_are_up_to_date() -> None:
 
 
 def test_every_waiting_reason_of_the_api_is_explained() -> None:
-    named = {name.removeprefix("WAITING_REASON_") for name in catalog.WaitingReason.keys()}
+    named = {name.removeprefix("WAITING_REASON_") for name in catalog.WaitingReason.DESCRIPTOR.values_by_name}
     assert named - {"UNSPECIFIED"} == set(WAITING_REASONS)
