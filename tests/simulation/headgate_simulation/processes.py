@@ -12,6 +12,7 @@ Contract:
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -156,7 +157,13 @@ class Process:
             return []
         self._trace.note(self.name, "stop")
         self._network.refuse(self.address, domain)
-        await self._loop.create_task(running.stop(), name=f"stop of {self.name}", context=domain.context.copy())
+        stopping = self._loop.create_task(running.stop(), name=f"stop of {self.name}", context=domain.context.copy())
+        # It may be killed while it stops, and then its stopping never ends.
+        while domain.alive and not stopping.done():
+            await asyncio.wait((stopping,), timeout=0.1)
+        if not stopping.done():
+            return []
+        stopping.result()
         # Callbacks of tasks that ended just now may still be queued.
         for _ in range(3):
             await _turn(self._loop)

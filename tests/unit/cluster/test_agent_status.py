@@ -263,6 +263,15 @@ async def test_what_an_agent_forgot_unasked_gets_a_new_epoch(data: Catalog) -> N
     assert await data.state(uid) == "DEPLOYING"
 
 
+async def test_what_is_reported_is_not_missing_though_an_earlier_run_of_it_was_forgotten(data: Catalog) -> None:
+    await data.add_agent("a")
+    uid = await data.create("q", "a")
+    await data.run(uid)
+    one = (await data.fragments(uid))[1].uid
+    await data.status((one, 1, RUNNING), forgotten=(one,))
+    assert (await data.fragments(uid))[1].epoch == 1
+
+
 @pytest.mark.parametrize(("reported", "state"), [(RUNNING, "RUNNING"), (STARTED, "STARTED")])
 async def test_a_restarted_process_that_has_the_fragment_keeps_its_epoch(
     data: Catalog, reported: int, state: str

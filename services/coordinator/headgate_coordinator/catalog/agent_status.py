@@ -7,6 +7,7 @@ transaction in which one of its fragments, or the agent of one, is seen not to b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,7 +147,7 @@ class _Application:
             if row.uid not in reported:
                 self._miss_one(fragments.opened(row), revision)
 
-    def miss(self, forgotten: Any, revision: int) -> None:
+    def miss(self, forgotten: Iterable[str], revision: int) -> None:
         for fragment in fragments.by_uid(self.tx, forgotten).values():
             if fragment.agent_uid == self.agent.uid and fragment.slots_held and fragment.state in _LIVE:
                 self._miss_one(fragment, revision)

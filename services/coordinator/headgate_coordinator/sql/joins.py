@@ -32,10 +32,10 @@ from headgate_coordinator.sql.algebra import (
 from headgate_coordinator.sql.errors import quoted
 from headgate_coordinator.sql.eventtime import NoEventTime, ScanOrigin, Times, WindowOrigin, expose
 from headgate_coordinator.sql.nodes import WindowKind
-from headgate_coordinator.sql.types import BOOL, DAY_TIME_INTERVAL, TIMESTAMP, Kind
+from headgate_coordinator.sql.timeranges import TimeRange, shifted, time_ranges
+from headgate_coordinator.sql.types import BOOL, TIMESTAMP
 
 _ONE_SIDED = (JoinKind.SEMI, JoinKind.ANTI)
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 UNBOUNDED_HINT = (
     "add a time range such as AND b.ts BETWEEN a.ts - INTERVAL 5 MINUTES AND a.ts, or WINDOW TUMBLING(ts, SIZE 5 MIN)"
 )
@@ -49,29 +49,6 @@ class Unsupported(Exception):
         self.offset = offset
         self.message = message
         self.suggestion = suggestion
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """A time of one side: an expression plus microseconds."""
-
-    base: Expr
-    shift_us: int
-
-
-@dataclass(slots=True)
-class _Range:
-    """`low <= right - left <= high` in microseconds, with the conjuncts that say so."""
-
-    left: Expr
-    right: Expr
-    low: tuple[int, bool] | None = None
-    high: tuple[int, bool] | None = None
-    said_by: tuple[Expr, ...] = ()
-
-    @property
-    def bounded(self) -> bool:
-        return self.low is not None and self.high is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ class JoinRewriter:
 
     def is_bounded(self, join: Join) -> bool:
         """Whether the condition alone bounds the join. Looks only; the inputs need not be rewritten yet."""
-        return bool(self._window_pairs(join)) or any(span.bounded for span in self._ranges(join))
+        return bool(self._window_pairs(join)) or any(span.bounded for span in time_ranges(join, self._is_time))
 
     def within(self, assigned: AssignWindow, watermark_needed: bool) -> Node | None:
         """A window over joins that nothing else bounds, as joins within the window; None where they are bounded."""
@@ -217,13 +194,14 @@ class JoinRewriter:
         if pairs:
             bounded = self._equal_windows(join, pairs)
         else:
-            span = next((span for span in self._ranges(join) if span.bounded), None)
+            spans = time_ranges(join, self._is_time)
+            span = next((span for span in spans if span.bounded), None)
             if span is not None:
                 bounded = self._within_range(join, span)
             elif join.kind in _ONE_SIDED and self.times.window(join.right) is not None:
                 bounded = self._within_window_of_right(join)
             else:
-                half = "with a bound in time on one side only" if self._ranges(join) else "without a bound in time"
+                half = "with a bound in time on one side only" if spans else "without a bound in time"
                 raise Unsupported(join.offset, f"{_name(join)} {half} would remember rows for ever", UNBOUNDED_HINT)
         return self._without_partner(bounded) if bounded.kind is JoinKind.ANTI else bounded
 
@@ -249,15 +227,15 @@ class JoinRewriter:
             condition=conjunction([same, *rest]),
         )
 
-    def _within_range(self, join: Join, span: _Range) -> Join:
+    def _within_range(self, join: Join, span: TimeRange) -> Join:
         left, left_time, left_shift = self._timeline(join, join.left, span.left)
         right, right_time, right_shift = self._timeline(join, join.right, span.right)
         rest = [part for part in conjuncts(join.condition) if part not in span.said_by]
         self._needs_equality(join, rest)
         assert span.low is not None and span.high is not None
         shift = left_shift - right_shift
-        low = _compare(">" if span.low[1] else ">=", right_time, left_time, span.low[0] + shift)
-        high = _compare("<" if span.high[1] else "<=", right_time, left_time, span.high[0] + shift)
+        low = shifted(">" if span.low[1] else ">=", right_time, left_time, span.low[0] + shift)
+        high = shifted("<" if span.high[1] else "<=", right_time, left_time, span.high[0] + shift)
         return replace(
             join,
             left=self.times.only_mark(left, left_time),
@@ -321,8 +299,8 @@ class JoinRewriter:
             left = expose(left, time)
         left, left_time, left_shift = self._timeline(join, left, time)
         right, right_time = self._window_time(right, right_window)
-        high = _compare("<=", left_time, right_time, -left_shift)
-        low = _compare(">", left_time, right_time, -shape.size_us - left_shift)
+        high = shifted("<=", left_time, right_time, -left_shift)
+        low = shifted(">", left_time, right_time, -shape.size_us - left_shift)
         return replace(
             join,
             left=self.times.only_mark(left, left_time),
@@ -367,70 +345,8 @@ class JoinRewriter:
                 pairs.append(_WindowPair(part, mine, theirs, a, b))
         return pairs
 
-    def _ranges(self, join: Join) -> list[_Range]:
-        """What the condition says of the distance between a time of the left and a time of the right."""
-        left, right = set(join.left.columns), set(join.right.columns)
-        spans: dict[tuple[Expr, Expr], _Range] = {}
-        for part in conjuncts(join.condition):
-            if not isinstance(part, Call) or part.op not in _FLIPPED or part.args[0].type.kind is not Kind.TIMESTAMP:
-                continue
-            a, b = _moment(part.args[0]), _moment(part.args[1])
-            op = part.op
-            if a is None or b is None:
-                continue
-            if columns_in(a.base) <= left and columns_in(b.base) <= right:
-                a, b, op = b, a, _FLIPPED[op]
-            elif not (columns_in(a.base) <= right and columns_in(b.base) <= left):
-                continue
-            # Now a is of the right, b of the left: a.base + a.shift op b.base + b.shift.
-            if not self._is_time(join.right, a.base) or not self._is_time(join.left, b.base):
-                continue
-            span = spans.setdefault((b.base, a.base), _Range(b.base, a.base))
-            distance = b.shift_us - a.shift_us
-            if op in (">", ">=", "="):
-                span.low = _tighter(span.low, (distance, op == ">"), max)
-            if op in ("<", "<=", "="):
-                span.high = _tighter(span.high, (distance, op == "<"), min)
-            span.said_by = (*span.said_by, part)
-        return list(spans.values())
-
     def _is_time(self, side: Node, expr: Expr) -> bool:
         return isinstance(self.times.origin(side, expr), (ScanOrigin, WindowOrigin))
-
-
-def _tighter(known: tuple[int, bool] | None, new: tuple[int, bool], choose: object) -> tuple[int, bool]:
-    if known is None:
-        return new
-    if known[0] == new[0]:
-        return known[0], known[1] or new[1]
-    return choose(known, new, key=lambda bound: bound[0])  # type: ignore[operator,no-any-return]
-
-
-def _moment(expr: Expr) -> _Moment | None:
-    """A timestamp as an expression plus or minus a fixed time; None where it reads no column."""
-    shift = 0
-    while isinstance(expr, Call) and expr.op in ("+", "-"):
-        a, b = expr.args
-        if expr.op == "+" and _is_interval(a):
-            a, b = b, a
-        if not _is_interval(b) or not isinstance(b, Literal) or not isinstance(b.value, int):
-            break
-        shift += b.value if expr.op == "+" else -b.value
-        expr = a
-    return _Moment(expr, shift) if columns_in(expr) and expr.type.kind is Kind.TIMESTAMP else None
-
-
-def _is_interval(expr: Expr) -> bool:
-    return isinstance(expr, Literal) and expr.type == DAY_TIME_INTERVAL
-
-
-def _compare(op: str, left: Column, right: Column, shift_us: int) -> Expr:
-    """`left op right + shift`, in the form that Spark reads a time range from."""
-    moved: Expr = right
-    if shift_us:
-        sign, length = ("+", shift_us) if shift_us > 0 else ("-", -shift_us)
-        moved = Call(sign, (right, Literal(length, DAY_TIME_INTERVAL)), TIMESTAMP, right.nullable)
-    return Call(op, (left, moved), BOOL, left.nullable or right.nullable)
 
 
 def _name(join: Join) -> str:

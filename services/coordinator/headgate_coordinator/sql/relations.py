@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from sqlglot import exp
 
@@ -11,43 +10,25 @@ from headgate_common.errors import HeadgateError
 from headgate_coordinator.errors import (
     LOGICAL_SOURCE_NOT_FOUND,
     STATEMENT_TOO_LARGE,
-    UNSUPPORTED,
 )
 from headgate_coordinator.sql.algebra import (
-    AssignWindow,
-    Call,
-    Column,
     Expr,
-    Ids,
     Join,
     JoinKind,
-    Literal,
     Node,
     Scan,
     Source,
-    Window,
-    WindowTime,
-    columns_in,
-    type_of_window,
 )
-from headgate_coordinator.sql.coercion import is_decimal, is_integral
-from headgate_coordinator.sql.errors import Problems, Step, did_you_mean, quoted
-from headgate_coordinator.sql.expressions import Clause, ExpressionBinder, describe
+from headgate_coordinator.sql.binding import BindQuery, Bound, Context, WithQuery
+from headgate_coordinator.sql.errors import Step, did_you_mean, quoted
+from headgate_coordinator.sql.expressions import Clause, describe
 from headgate_coordinator.sql.names import fold
-from headgate_coordinator.sql.nodes import StreamWindow, TimeUnit, WindowKind, offset_of, window_of
-from headgate_coordinator.sql.scope import BoundWindow, Range, Scope, parts_of
-from headgate_coordinator.sql.settings import PlannerSettings
+from headgate_coordinator.sql.nodes import offset_of, window_of
+from headgate_coordinator.sql.operators import BindingAbandoned
+from headgate_coordinator.sql.scope import Range, Scope
 from headgate_coordinator.sql.typecheck import BAD, is_bad
-from headgate_coordinator.sql.types import INT32, INT64, TIMESTAMP, Kind, columns_of
-from headgate_coordinator.sql.view import CatalogView
-
-_UNIT_FUNCTIONS = {
-    TimeUnit.SECONDS: "timestamp_seconds",
-    TimeUnit.MILLISECONDS: "timestamp_millis",
-    TimeUnit.MICROSECONDS: "timestamp_micros",
-    TimeUnit.NANOSECONDS: "timestamp_micros",
-}
-
+from headgate_coordinator.sql.types import columns_of
+from headgate_coordinator.sql.windowing import WindowBinder
 
 _NOT_OFFERED = {
     "db": ("sources have no schema or database before their name", "write the name alone"),
@@ -58,65 +39,13 @@ _NOT_OFFERED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A bound query: what it does and what its columns are called. `window` is the one its rows are in, if there is
-    one.
-
-    `time_name` is what the user called the time of that window. `correlated` are conditions that speak of the query
-    around it as well.
-    """
-
-    node: Node
-    outputs: tuple[tuple[str, Column], ...]
-    places: tuple[exp.Expr | None, ...] = ()
-    window: BoundWindow | None = None
-    time_name: str = ""
-    correlated: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WithQuery:
-    """A query of a WITH clause, and what its own FROM can see."""
-
-    query: exp.Query
-    columns: tuple[str, ...]
-    visible: Mapping[str, WithQuery]
-
-
-@dataclass(slots=True)
-class Context:
-    """What all parts of one statement's binding share."""
-
-    view: CatalogView
-    problems: Problems
-    settings: PlannerSettings
-    lateness_us: int
-    exactly_once: bool
-    ids: Ids = field(default_factory=Ids)
-    relations: int = 0
-    sources: dict[str, Source | None] = field(default_factory=dict)
-
-    def refuse(self, node: exp.Expr | None, message: str, suggestion: str = "") -> None:
-        self.problems.add(Step.BIND, offset_of(node), message, suggestion, UNSUPPORTED)
-
-    def expressions(self, scope: Scope) -> ExpressionBinder:
-        return ExpressionBinder(scope, self.problems, self.settings.max_in_list, self.exactly_once)
-
-
-class TooManyRelations(Exception):
-    """More relations than a statement may have; already noted as a problem."""
-
-
-BindQuery = Callable[[exp.Query, Mapping[str, WithQuery], Scope | None], Bound | None]
-
-
 class RelationBinder:
     """Binds what stands in FROM. `query` binds a sub-select."""
 
     def __init__(self, context: Context, query: BindQuery) -> None:
         self.context = context
         self.query = query
+        self.windows = WindowBinder(context)
 
     def from_clause(self, select: exp.Select, visible: Mapping[str, WithQuery], scope: Scope) -> Node | None:
         """The relations of FROM and JOIN, joined; their names are added to the scope."""
@@ -140,7 +69,7 @@ class RelationBinder:
                 "split it into several queries with a TOPIC between",
                 STATEMENT_TOO_LARGE,
             )
-            raise TooManyRelations
+            raise BindingAbandoned
         joins = table.args.get("joins") or []
         if isinstance(table, exp.Table):
             node = self._table(table, visible, scope)
@@ -257,7 +186,7 @@ class RelationBinder:
             scope.ranges.append(source)
             return bound.node
         only = Scope([source])
-        assigned = self.assign_window(bound.node, window, only)
+        assigned = self.windows.assign(bound.node, window, only)
         if assigned is None:
             scope.ranges.append(Range(name, (), None, wild=True))
             return None
@@ -267,93 +196,6 @@ class RelationBinder:
         extra = tuple((column, expr) for column, expr in bounds if column not in taken)
         scope.ranges.append(Range(name, (*outputs, *extra), bound_window))
         return node
-
-    def assign_window(self, node: Node, window: StreamWindow, scope: Scope) -> tuple[Node, BoundWindow] | None:
-        """The rows with the windows they are in."""
-        shape = Window(
-            window.window_kind,
-            (window.gap_us if window.window_kind is WindowKind.SESSION else window.size_us) or 0,
-            window.advance_us or 0,
-            window.offset_us or 0,
-        )
-        lateness = window.lateness_us if window.lateness_us is not None else self.context.lateness_us
-        time: Expr | None = None
-        times: tuple[WindowTime, ...] = ()
-        if window.time_column is not None:
-            times = self._times(window, scope)
-            named = [entry for entry in times if entry.column is not None]
-            if not named:
-                return None
-            time = named[0].column
-            if len(times) == 1:
-                times = ()
-        elif window.unit is not None:
-            self.context.refuse(window, "UNIT belongs to an integer time column, and the window names none")
-            return None
-        column = self.context.ids.column("window", type_of_window, False)
-        assigned = AssignWindow(node, shape, time, column, lateness, offset_of(window), times)
-        return assigned, BoundWindow(shape, column, window.spelling)
-
-    def _times(self, window: StreamWindow, scope: Scope) -> tuple[WindowTime, ...]:
-        """How each relation tells the time of the window; empty after a problem was noted."""
-        assert window.time_column is not None
-        parts = [part.name for part in parts_of(window.time_column)]
-        several = len(scope.ranges) > 1 and not any(source.wild for source in scope.ranges)
-        if not several or len(parts) > 2:
-            expr = self._time(window, window.time_column, scope)
-            return () if expr is None else (WindowTime("", frozenset(), expr),)
-        entries: list[WindowTime] = []
-        holders = [source for source in scope.ranges if len(source.find(parts[-1])) == 1]
-        if not holders or (len(parts) == 2 and scope.range_of(parts[0]) not in holders):
-            self._time(window, window.time_column, scope)
-            return ()
-        for source in sorted(scope.ranges, key=lambda s: len(parts) == 2 and s.alias.lower() != parts[0].lower()):
-            columns = frozenset(columns_in(*(expr for _, expr in source.columns)))
-            only = exp.column(parts[-1])
-            time = self._time(window, only, Scope([source])) if source in holders else None
-            if source in holders and time is None:
-                return ()
-            entries.append(WindowTime(source.alias, columns, time))
-        return tuple(entries)
-
-    def _time(self, window: StreamWindow, column: exp.Column, scope: Scope) -> Expr | None:
-        expr = self.context.expressions(scope).bind(column, Clause("WINDOW"))
-        if is_bad(expr):
-            return None
-        place = offset_of(window.time_column)
-        unit = window.unit
-        if expr.type.kind is Kind.TIMESTAMP:
-            if unit is None:
-                return expr
-            self.context.problems.add(
-                Step.TYPE,
-                place,
-                f"UNIT belongs to an integer time column; {quoted(column.name)} is TIMESTAMP",
-                "remove it",
-            )
-            return None
-        integral = is_integral(expr.type) or (is_decimal(expr.type) and expr.type.is_integer)
-        if not integral:
-            self.context.problems.add(
-                Step.TYPE,
-                place,
-                f"the time of a window is TIMESTAMP, and {quoted(column.name)} is {expr.type}",
-                "use to_timestamp in a sub-select" if expr.type.is_text else "",
-            )
-            return None
-        if unit is None:
-            self.context.problems.add(
-                Step.TYPE,
-                place,
-                f"the time of a window is TIMESTAMP, and {quoted(column.name)} is {expr.type}",
-                f"say what it counts: {column.name} UNIT MILLISECONDS",
-            )
-            return None
-        if not is_integral(expr.type):
-            expr = Call("cast", (expr,), INT64, expr.nullable)
-        if unit is TimeUnit.NANOSECONDS:
-            expr = Call("div", (expr, Literal(1000, INT32)), INT64, expr.nullable)
-        return Call(_UNIT_FUNCTIONS[unit], (expr,), TIMESTAMP, expr.nullable)
 
     def _join(self, left: Node | None, join: exp.Join, visible: Mapping[str, WithQuery], scope: Scope) -> Node | None:
         before = list(scope.ranges)

@@ -6,10 +6,10 @@ from sqlglot import exp
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.sql.algebra import Call, Column, Expr, Ids, Literal, Project
+from headgate_coordinator.sql.binding import Bound
 from headgate_coordinator.sql.coercion import computed
 from headgate_coordinator.sql.errors import Problems, Step, did_you_mean, quoted
 from headgate_coordinator.sql.nodes import offset_of
-from headgate_coordinator.sql.relations import Bound
 from headgate_coordinator.sql.types import Column as Declared
 from headgate_coordinator.sql.types import Kind, columns_of, widens
 
@@ -31,11 +31,12 @@ def fit_to_sink(bound: Bound, sink: catalog.Sink, problems: Problems, ids: Ids) 
 def _by_name(bound: Bound, sink: catalog.Sink, problems: Problems) -> dict[str, tuple[Column, exp.Expr | None]] | None:
     wanted = [field.name for field in sink.schema.fields]
     folded = {name.lower() for name in wanted}
+    named = {name.lower() for name, _ in bound.outputs}
+    missing = [want for want in wanted if want.lower() not in named]
     given: dict[str, tuple[Column, exp.Expr | None]] = {}
     complete = True
     for position, (name, column) in enumerate(bound.outputs, start=1):
         place = bound.places[position - 1] if position <= len(bound.places) else None
-        missing = [want for want in wanted if want.lower() not in {n.lower() for n, _ in bound.outputs}]
         if not name:
             hint = f"AS {missing[0]}" if missing else f"the columns of {sink.name} are {', '.join(wanted)}"
             problems.add(Step.BIND, offset_of(place), f"column {position} has no name", f"write {hint}")

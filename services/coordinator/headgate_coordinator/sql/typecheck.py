@@ -6,9 +6,8 @@ without a further problem, so that one mistake is reported once and independent 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
@@ -16,6 +15,7 @@ from sqlglot import exp
 
 from headgate_coordinator.errors import UNSUPPORTED
 from headgate_coordinator.sql.algebra import Agg, Call, Expr, Literal, walk
+from headgate_coordinator.sql.casts import cast_hint, castable, parse_instant
 from headgate_coordinator.sql.coercion import (
     arithmetic,
     common_type,
@@ -51,9 +51,6 @@ Place = exp.Expr | int | None
 
 BAD: Final = Literal("not an expression", NULL)
 
-_INSTANT = re.compile(
-    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(Z|UTC|[+-]\d{2}:\d{2})?)?"
-)
 _SYMBOL = {"<>": "<>", "<=>": "IS NOT DISTINCT FROM"}
 
 
@@ -254,7 +251,7 @@ class TypeChecker:
             if not attempt:
                 return self.refuse(place, f"{quoted(operand.value)} is no {target}", "write '2026-01-31 12:00:00'")
         if not castable(operand.type, target):
-            return self.refuse(place, f"{operand.type} cannot be cast to {target}", _cast_hint(operand.type, target))
+            return self.refuse(place, f"{operand.type} cannot be cast to {target}", cast_hint(operand.type, target))
         if operand.type == target:
             return operand
         nullable = operand.nullable or attempt
@@ -438,68 +435,6 @@ def _count(function: Function) -> str:
 
 
 _NULL_WELCOME = ("coalesce", "ifnull", "nvl2", "greatest", "least", "isnull", "isnotnull", "count")
-
-
-def parse_instant(text: str) -> datetime | None:
-    """The instant that a literal such as '2026-01-31 12:00:00.5' means, in UTC unless it says otherwise."""
-    match = _INSTANT.fullmatch(text.strip()) if len(text) <= 64 else None
-    if match is None:
-        return None
-    day, clock, zone = match.groups()
-    try:
-        year, month, number = (int(part) for part in day.split("-"))
-        hour = minute = 0
-        second, micro = 0, 0
-        if clock:
-            parts = clock.split(":")
-            hour, minute = int(parts[0]), int(parts[1])
-            if len(parts) > 2:
-                whole, _, fraction = parts[2].partition(".")
-                second, micro = int(whole), int(fraction.ljust(6, "0")) if fraction else 0
-        moment = datetime(year, month, number, hour, minute, second, micro, tzinfo=UTC)
-        if zone and zone[0] in "+-":
-            return datetime.fromisoformat(moment.replace(tzinfo=None).isoformat() + zone).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return moment
-
-
-def castable(source: DataType, target: DataType) -> bool:
-    """Whether CAST is defined. Numbers and times are not: how to count must be said."""
-    if source.kind is Kind.NULL:
-        return not target.is_interval
-    if source.is_interval or target.is_interval:
-        return False
-    source, wide = computed(source), computed(target)
-    if source == wide or wide.kind is Kind.VARCHAR:
-        return True
-    match source.kind, wide.kind:
-        case Kind.VARCHAR, _:
-            return not wide.is_nested
-        case Kind.ARRAY, Kind.ARRAY:
-            return castable(element_of(source), element_of(wide))
-        case Kind.MAP, Kind.MAP:
-            return castable(key_of(source), key_of(wide)) and castable(element_of(source), element_of(wide))
-        case Kind.STRUCT, Kind.STRUCT:
-            return len(source.fields) == len(wide.fields) and all(
-                castable(mine.type, theirs.type) for mine, theirs in zip(source.fields, wide.fields, strict=True)
-            )
-        case (Kind.DATE, Kind.TIMESTAMP) | (Kind.TIMESTAMP, Kind.DATE):
-            return True
-        case _:
-            return (source.is_numeric or source.kind is Kind.BOOL) and (wide.is_numeric or wide.kind is Kind.BOOL)
-
-
-def _cast_hint(source: DataType, target: DataType) -> str:
-    if target.kind is Kind.TIMESTAMP and source.is_numeric:
-        return "use timestamp_seconds, timestamp_millis or timestamp_micros"
-    if source.kind is Kind.TIMESTAMP and target.is_numeric:
-        return "use unix_seconds, unix_millis or unix_micros"
-    if source.is_interval and target.is_numeric:
-        return "subtract unix_micros of the two timestamps instead"
-    if source.kind is Kind.DATE and target.is_numeric:
-        return "use unix_date"
-    return ""
 
 
 def _arithmetic_hint(op: str, left: Expr, right: Expr) -> str:

@@ -1,0 +1,76 @@
+"""Hostile statements end in a typed error, soon, whatever they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate_coordinator.errors import STATEMENT_TOO_LARGE
+from headgate_coordinator.sql.errors import StatementError
+from headgate_coordinator.sql.settings import PlannerSettings
+from tests.unit.planner.kit import CATALOG, MemoryView, plan
+
+VIEW = MemoryView(CATALOG).apply("CREATE SINK out(vehicle INT32) TYPE PRINT ON edge")
+
+
+def refused(text: str, settings: PlannerSettings | None = None) -> StatementError:
+    with pytest.raises(StatementError) as raised:
+        plan(text, VIEW, settings)
+    return raised.value
+
+
+def test_too_many_values_in_a_list() -> None:
+    values = ", ".join(str(number) for number in range(101))
+    error = refused(f"SELECT vehicle FROM lrb WHERE vehicle IN ({values}) INTO out", PlannerSettings(max_in_list=100))
+    assert error.reason == STATEMENT_TOO_LARGE
+    assert "IN has 101 values; at most 100 are taken" in error.message
+
+
+def test_as_many_values_as_are_allowed_are_planned() -> None:
+    values = ", ".join(str(number) for number in range(10_000))
+    made = plan(f"SELECT vehicle FROM lrb WHERE vehicle IN ({values}) INTO out", VIEW)
+    assert made.fragments[0].source.filter == ""
+
+
+def test_with_queries_that_double_each_other_are_stopped() -> None:
+    steps = ["q0 AS (SELECT vehicle FROM lrb)"]
+    steps += [f"q{i} AS (SELECT vehicle FROM q{i - 1} UNION ALL SELECT vehicle FROM q{i - 1})" for i in range(1, 40)]
+    error = refused(f"WITH {', '.join(steps)} SELECT vehicle FROM q39 INTO out")
+    assert error.reason == STATEMENT_TOO_LARGE
+    assert "more than 200 relations" in error.message
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        " AND ".join(["speed > 1"] * 300),
+        " OR ".join(f"vehicle = {i}" for i in range(300)),
+        "vehicle = " + " + ".join(["1"] * 300),
+        "(" * 50 + "speed > 1" + ")" * 50,
+        "NOT " * 40 + "direction",
+    ],
+    ids=["and", "or", "plus", "brackets", "not"],
+)
+def test_long_and_deep_conditions_within_the_limits_are_planned(condition: str) -> None:
+    assert plan(f"SELECT vehicle FROM lrb WHERE {condition} INTO out", VIEW).fragments
+
+
+def test_deep_sub_selects_within_the_limits_are_planned() -> None:
+    text = "SELECT vehicle FROM lrb"
+    for _ in range(40):
+        text = f"SELECT vehicle FROM ({text}) WHERE vehicle > 3"
+    assert plan(f"{text} INTO out", VIEW).fragments[0].source.filter == "vehicle > 3"
+
+
+def test_more_problems_than_a_person_reads_are_cut() -> None:
+    columns = ", ".join(f"nothing{i}" for i in range(300))
+    error = refused(f"SELECT {columns} FROM lrb INTO out")
+    assert len(error.problems) == len(error.details) == 50
+
+
+def test_wide_rows_are_planned() -> None:
+    columns = ", ".join(f"c{i} INT32" for i in range(2_000))
+    view = MemoryView(CATALOG).apply(
+        f"CREATE LOGICAL SOURCE wide({columns}); CREATE PHYSICAL SOURCE FOR wide TYPE TOPIC SET('w' AS `SOURCE`.TOPIC);"
+        f"CREATE SINK out({columns}) TYPE VOID"
+    )
+    assert len(plan("SELECT * FROM wide INTO out", view).fragments[0].compute.output.fields) == 2_000
