@@ -17,7 +17,7 @@ from pathlib import Path
 import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
-SEEDS = int(os.environ.get("HEADGATE_SEEDS", "2000"))
+SEEDS = int(os.environ.get("HEADGATE_SEEDS", "200"))
 CLOSING = re.compile(r"^=+ .*\b(?:passed|failed|error|errors|no tests ran|deselected)\b.* in [\d.]+s.*=+$")
 
 
