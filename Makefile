@@ -22,7 +22,7 @@ setup: $(STAMP) ## Make .venv what requirements.lock says
 check: $(STAMP) ## Format, lint, types, contracts, protos and unit tests: under a minute
 	@$(PYTHON) tools/check.py
 
-test: $(STAMP) ## Everything: check, all tests with real servers, 200 simulation seeds
+test: $(STAMP) ## Everything: check, all tests with real servers, 40 simulation seeds
 	@$(PYTHON) tools/run_tests.py
 
 protos: $(STAMP) ## Generate protos/gen/python from protos/headgate

@@ -34,7 +34,7 @@ class Timings:
         minimum=0.1,
     )
     poll_interval: Seconds = setting(
-        3.0, "How often an ACTIVE agent is asked for news, though it has not said that there is any.", minimum=0.01
+        1.0, "How often an ACTIVE agent is asked for news, though it has not said that there is any.", minimum=0.01
     )
     probe_interval: Seconds = setting(2.0, "How often an UNREACHABLE agent is asked whether it is back.", minimum=0.01)
     poll_multiplier: float = setting(
