@@ -17,7 +17,7 @@ from headgate_common.server import App, Runtime, run_server
 from headgate_coordinator.catalog.connect import connect
 from headgate_coordinator.catalog.file_lock import exclusive_use
 from headgate_coordinator.catalog.store import StoreSettings
-from headgate_coordinator.config import PROFILES, CatalogConfig, CoordinatorConfig
+from headgate_coordinator.config import PROFILES, CoordinatorConfig
 from headgate_coordinator.coordinator import Coordinator
 from headgate_coordinator.errors import REASONS
 
@@ -33,7 +33,7 @@ async def build(config: CoordinatorConfig, runtime: Runtime) -> AsyncIterator[Ap
             config.catalog.url,
             clock=runtime.clock,
             ids=runtime.ids,
-            settings=_store_settings(config.catalog, config),
+            settings=_store_settings(config, sole),
             jitter=runtime.source,
         )
         try:
@@ -98,12 +98,14 @@ def publish(coordinator: Coordinator, registry: CollectorRegistry) -> None:
     gauge(registry, "headgate_watchers", "Watchers.", lambda: coordinator.hub.watchers)
 
 
-def _store_settings(catalog: CatalogConfig, config: CoordinatorConfig) -> StoreSettings:
+def _store_settings(config: CoordinatorConfig, sole: bool) -> StoreSettings:
+    catalog = config.catalog
     return StoreSettings(
         max_waiting=catalog.max_waiting,
         max_group=catalog.max_group,
         readers=catalog.readers,
-        poll_interval=catalog.change_interval,
+        # Where nobody else can write there is only what this process itself is not sure to have written.
+        poll_interval=catalog.change_interval * (10 if sole else 1),
         lock_timeout=catalog.lock_timeout,
         idle_transaction_timeout=catalog.idle_transaction_timeout,
         connect_timeout=catalog.connect_timeout,

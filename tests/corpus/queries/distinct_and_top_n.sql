@@ -43,3 +43,15 @@ SELECT vehicle, speed FROM (SELECT vehicle, speed, ROW_NUMBER() OVER (PARTITION 
 --- top_of_a_sliding_window
 CREATE SINK out(start TIMESTAMP NOT NULL, vehicle INT32, speed FLOAT32) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT start, vehicle, speed FROM lrb WINDOW SLIDING(creationTS, SIZE 1 MIN, ADVANCE BY 30 SEC) ORDER BY speed DESC LIMIT 1 INTO out
+--- top_of_sessions
+CREATE SINK out(start TIMESTAMP, vehicle INT32, n INT64 NOT NULL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, vehicle, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 1 MIN) ORDER BY n DESC LIMIT 3 INTO out
+--- distinct_sessions
+CREATE SINK out(n INT64 NOT NULL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT DISTINCT COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 1 MIN) INTO out
+--- top_after_a_window_join
+CREATE SINK out(id INT64, paid DECIMAL(12,2)) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT o.id, p.paid FROM orders o JOIN payments p ON o.id = p.order_id WINDOW TUMBLING(ts, SIZE 1 MIN) ORDER BY p.paid DESC LIMIT 2 INTO out
+--- top_after_a_full_window_join
+CREATE SINK out(id INT64, paid DECIMAL(12,2)) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT o.id, p.paid FROM orders o FULL JOIN payments p ON o.id = p.order_id WINDOW TUMBLING(ts, SIZE 1 MIN) ORDER BY p.paid DESC, o.id LIMIT 2 INTO out

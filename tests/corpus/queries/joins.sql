@@ -79,3 +79,15 @@ SELECT o.id, p.paid FROM orders o JOIN payments p ON o.id = p.order_id WINDOW TU
 --- left_semi_join_spelled_out
 CREATE SINK out(id INT64 NOT NULL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT o.id FROM orders o LEFT SEMI JOIN payments p ON o.id = p.order_id AND p.ts BETWEEN o.ts AND o.ts + INTERVAL 1 HOUR INTO out
+--- full_joins_of_three_streams_within_a_window
+CREATE SINK out(start TIMESTAMP, o INT64, p INT64, s INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, o.id AS o, p.order_id AS p, s.order_id AS s FROM orders o FULL JOIN payments p ON o.id = p.order_id FULL JOIN shipments s ON s.order_id = o.id WINDOW TUMBLING(ts, SIZE 1 MIN) INTO out
+--- window_named_by_one_side
+CREATE SINK out(start TIMESTAMP, id INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, o.id FROM orders o JOIN payments p ON o.id = p.order_id WINDOW TUMBLING(p.ts, SIZE 1 MIN) INTO out
+--- window_join_with_a_windowed_sub_select
+CREATE SINK out(start TIMESTAMP, id INT64, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, o.id, w.n FROM TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE) o JOIN (SELECT start, order_id, COUNT(*) AS n FROM payments GROUP BY order_id WINDOW TUMBLING(ts, SIZE 1 MIN)) w ON o.id = w.order_id AND o.window_start = w.start INTO out
+--- join_below_a_time_range_join
+CREATE SINK out(id INT64, carrier VARCHAR) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT x.id, s.carrier FROM (SELECT o.id, p.ts AS paid_at FROM orders o JOIN payments p ON o.id = p.order_id AND p.ts BETWEEN o.ts AND o.ts + INTERVAL 1 HOUR) x JOIN shipments s ON s.order_id = x.id AND s.ts BETWEEN x.paid_at AND x.paid_at + INTERVAL 1 DAY INTO out

@@ -46,3 +46,6 @@ SELECT id FROM orders INTO out WITH (delivery = at_least_once)
 --- refused_lateness_in_realtime
 CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
 SELECT id FROM orders INTO out WITH (mode = realtime, lateness = 5s)
+--- updates_under_a_constant_key
+CREATE SINK out(k VARCHAR, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'k' AS `SINK`.KEY_COLUMN);
+SELECT 'all' AS k, COUNT(*) AS n FROM lrb INTO out

@@ -147,3 +147,15 @@ SELECT a FROM generate_series(1, 5) INTO out
 SELECT vehicle FROM plant.lrb INTO out
 --- trim_of_two
 SELECT rtrim('x', customer) AS a FROM orders INTO out
+--- key_of_the_sink_is_not_that_of_the_groups
+CREATE SINK out(highway INT16, lane UINT8, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'highway' AS `SINK`.KEY_COLUMN);
+SELECT highway, lane, COUNT(*) AS n FROM lrb GROUP BY highway, lane INTO out
+--- key_of_the_sink_where_there_is_one_row
+CREATE SINK out(n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'n' AS `SINK`.KEY_COLUMN);
+SELECT COUNT(*) AS n FROM lrb INTO out
+--- window_over_a_time_that_a_join_has_not_passed_on
+CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, COUNT(*) AS n FROM orders o JOIN payments p ON o.id = p.order_id AND p.ts BETWEEN o.ts AND o.ts + INTERVAL 1 HOUR LEFT JOIN shipments s ON s.order_id = o.id AND s.ts BETWEEN p.ts AND p.ts + INTERVAL 1 HOUR WINDOW TUMBLING(o.ts, SIZE 1 MIN) INTO out
+--- sessions_by_their_start_alone
+CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, MAX(n) AS n FROM (SELECT start, end, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 1 MIN)) GROUP BY start INTO out

@@ -91,3 +91,12 @@ SELECT start, COUNT(*) AS n FROM lrb WINDOW TUMBLING(creationTS, SIZE 1 MIN) INT
 --- bounded_only
 CREATE SINK out(start TIMESTAMP NOT NULL, n INT64 NOT NULL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT start, COUNT(*) AS n FROM ticks WINDOW TUMBLING(at_s UNIT SECONDS, SIZE 1 MIN) INTO out
+--- session_of_all_rows
+CREATE SINK out(start TIMESTAMP, end TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, end, COUNT(*) AS n FROM lrb WINDOW SESSION(creationTS, GAP 1 MIN) INTO out
+--- group_by_the_sessions_of_a_sub_select
+CREATE SINK out(s TIMESTAMP, e TIMESTAMP, most INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT s, e, MAX(n) AS most FROM (SELECT start AS s, end AS e, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 1 MIN)) GROUP BY s, e INTO out
+--- window_over_sessions
+CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, COUNT(*) AS n FROM (SELECT vehicle, window_time, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 10 SEC)) WINDOW TUMBLING(window_time, SIZE 1 MIN) INTO out

@@ -226,6 +226,25 @@ async def test_an_agent_that_says_it_has_news_is_asked_at_once() -> None:
         await c.until(lambda: membership.stats.polls == polls + 1)
 
 
+async def test_an_agent_that_renews_is_asked_more_seldom_but_still_asked_and_silence_is_noticed() -> None:
+    async with cluster(poll_interval=0.3) as c:
+        await c.add_agent("a")
+        await c.lead()
+        await active(c, "a")
+        assert c.control is not None
+        membership = c.control.membership
+        (agent,) = membership._agents.values()
+        await asyncio.sleep(0.5)
+        polls, renewals = membership.stats.polls, 0
+        while membership.stats.polls < polls + 3:
+            await asyncio.sleep(0.1)
+            membership.renewed(agent.uid, agent.version)
+            renewals += 1
+        assert renewals >= 3 * 5, "three polls in less than three times three intervals"
+        c.wires.cut.add("a:1")
+        await c.until(lambda: state_of(c, "a", "UNREACHABLE"))
+
+
 async def test_an_agent_that_was_dropped_is_polled_no_more() -> None:
     async with cluster() as c:
         await c.add_agent("a")

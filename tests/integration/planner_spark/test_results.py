@@ -116,6 +116,29 @@ def test_session_ends_after_its_gap_with_first_and_last(streams: Streams) -> Non
     ]
 
 
+def test_sessions_are_told_apart_by_both_bounds_and_not_merged_again(streams: Streams) -> None:
+    cars = [car(0, 1), car(5, 1), car(0, 2), car(5, 2), car(3, 3), car(60, 4)]
+    found = results(
+        streams,
+        "SELECT s, e, COUNT(*) AS cars, MAX(n) AS most FROM (SELECT start AS s, end AS e, vehicle, COUNT(*) AS n "
+        "FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 10 SEC)) GROUP BY s, e INTO out",
+        {"lrb": [cars]},
+        "s TIMESTAMP, e TIMESTAMP, cars INT64, most INT64",
+    )
+    assert found == [
+        (naive(at(0)), naive(at(15)), 2, 2),
+        (naive(at(3)), naive(at(13)), 1, 1),
+        (naive(at(60)), naive(at(70)), 1, 1),
+    ]
+    found = results(
+        streams,
+        "SELECT start, end, COUNT(*) AS n FROM lrb WINDOW SESSION(creationTS, GAP 10 SEC) INTO out",
+        {"lrb": [cars]},
+        "start TIMESTAMP, end TIMESTAMP, n INT64",
+    )
+    assert found == [(naive(at(0)), naive(at(15)), 5), (naive(at(60)), naive(at(70)), 1)]
+
+
 def test_aggregates_by_event_time_and_exact_distinct(streams: Streams) -> None:
     rows = [
         {"ts": at(3), "s": "c", "i32": 3, "f64": float("nan")},

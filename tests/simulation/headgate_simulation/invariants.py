@@ -133,6 +133,8 @@ class Checker:
             before = {change.uid: self.mirror.by_kind[change.kind].get(change.uid) for change in changes}
             for change in changes:
                 self._transition(change, before[change.uid])
+                if change.kind == "QUERY" and not commit.cause:
+                    self._looked_at(change, before[change.uid], change.after)
             for change in changes:
                 self.mirror.apply(change)
             self._after(changes, before)
@@ -210,6 +212,14 @@ class Checker:
         if before.stop_mode == catalog.STOP_MODE_HARD and after.stop_mode == catalog.STOP_MODE_SOFT:
             fail("a hard stop stays hard", f"query {change.name} went back to a soft stop", about)
 
+    def _looked_at(self, change: Change, before: Any, after: Any) -> None:
+        """A controller that looks at a query which is not wanted any more takes it down, and does nothing else."""
+        if before is None or after is None or after.desired_state == catalog.DESIRED_STATE_RUNNING:
+            return
+        if after.state == before.state and QUERY_STATES[after.state] in ("PENDING", "DEPLOYING", "RUNNING"):
+            text = f"query {change.name} was looked at and left {QUERY_STATES[after.state]}, though it is to be stopped"
+            fail("a stop is seen at the next look", text, (change.name, change.uid))
+
     def _fragment_transition(self, change: Change, before: Any, after: Any) -> None:
         about = (change.name, change.uid)
         if before is None:
@@ -251,9 +261,9 @@ class Checker:
             self._run_is_not_well(before, about)
 
     def _run_is_gone(self, invariant: str, fragment: Any, about: tuple[str, ...]) -> None:
-        """Slots and names are free when nothing runs any more; a process that is lost or shut out cannot be asked."""
+        """Slots and names are free when nothing runs any more. Only a process that is shut out does not count."""
         agent = self.mirror.agents_by_name.get(fragment.agent)
-        if agent is None or agent.state == UNREACHABLE:
+        if agent is None:
             return
         for run in self._truth.runs_of(fragment.uid):
             if run.agent == fragment.agent and run.epoch <= fragment.epoch and run.incarnation == agent.incarnation:

@@ -40,6 +40,7 @@ _STORE = "headgate_coordinator.catalog.store"
 _STATUS = "headgate_coordinator.catalog.agent_status"
 _FRAGMENTS = "headgate_coordinator.catalog.fragments"
 _QUERIES = "headgate_coordinator.catalog.queries"
+_USES = "headgate_coordinator.catalog.plan_uses"
 _ADVANCE = "headgate_coordinator.query.advance"
 _STATES = "headgate_coordinator.query.states"
 _RECONCILER = "headgate_coordinator.query.reconciler"
@@ -110,23 +111,12 @@ PLANTED: tuple[Planted, ...] = (
     ),
     Planted(
         "name released before the last fragment is gone",
-        "a query ends when its fragments were told to stop, not when they have",
+        "what is on an agent that does not answer counts as gone, and so the query as deleted",
         (
             Edit(
-                f"{_STATES}:_stopping",
-                "if all(not fragment.held for fragment in now.fragments):",
-                "if all(not fragment.held or fragment.attempts for fragment in now.fragments):",
-            ),
-            Edit(
-                f"{_ADVANCE}:_write",
-                "fragment_rows.delete_query(work.tx, work.query.uid)",
-                "[changes.gone(f, 'dropped') for f in work.fragments]; changes.flush(); "
-                "fragment_rows.delete_query(work.tx, work.query.uid)",
-            ),
-            Edit(
-                f"{_STATES}:_ended",
-                "and all(not fragment.held for fragment in now.fragments)",
-                "",
+                f"{_STATES}:_take_down",
+                "if not agent.active:",
+                'if not agent.active:\n        return _Step(write=Gone(fragment.uid, "no answer"))\n    if False:',
             ),
         ),
     ),
@@ -143,7 +133,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "unreachable agents get fragments",
         "a query is placed on an agent that does not answer",
-        (Edit(f"{_QUERIES}:_require_room", 'if row.state != "ACTIVE":', "if False:"),),
+        (Edit(f"{_USES}:_require_room", 'if row.state != "ACTIVE":', "if False:"),),
     ),
     Planted(
         "queries stay RUNNING on unreachable agents",
@@ -163,9 +153,12 @@ PLANTED: tuple[Planted, ...] = (
         ),
     ),
     Planted(
-        "status of a former epoch applied",
-        "what an agent says of a run counts for the run that has replaced it",
-        (Edit(f"{_STATUS}:_Application.apply", "or fragment.epoch != one.fragment.epoch", ""),),
+        "status of a former run applied",
+        "what an agent says of a run counts for the run that has replaced it elsewhere",
+        (
+            Edit(f"{_STATUS}:_Application.apply", "or fragment.epoch != one.fragment.epoch", ""),
+            Edit(f"{_STATUS}:_Application.apply", "or fragment.agent_uid != self.agent.uid", ""),
+        ),
     ),
     Planted(
         "missing judged by an old answer",
@@ -274,7 +267,7 @@ PLANTED: tuple[Planted, ...] = (
         "dropped agent comes back",
         "a process that was declared gone is taken back with all it runs",
         (
-            Edit(f"{_STATUS}:_fenced", "return tx.connection.execute(found).first() is not None", "return False"),
+            Edit(f"{_STATUS}:_fenced", ".first() is not None", ".first() is not None and False"),
             Edit(
                 "headgate_coordinator.catalog.agents:_fence",
                 "if not row.incarnation:",
@@ -319,35 +312,35 @@ def by_name(name: str) -> Planted:
 @contextmanager
 def plant(planted: Planted) -> Iterator[None]:
     """Production code has the bug inside the block, and is whole again after it."""
+    by_target: dict[str, list[Edit]] = {}
+    for edit in planted.edits:
+        by_target.setdefault(edit.target, []).append(edit)
     undo: list[tuple[Any, str, Any]] = []
     try:
-        for edit in planted.edits:
-            undo += _apply(edit)
+        for target, edits in by_target.items():
+            undo += _apply(target, edits)
         yield
     finally:
         for holder, attribute, original in reversed(undo):
             setattr(holder, attribute, original)
 
 
-def _apply(edit: Edit) -> list[tuple[Any, str, Any]]:
-    module_name, _, qualified = edit.target.partition(":")
+def _apply(target: str, edits: list[Edit]) -> list[tuple[Any, str, Any]]:
+    """Replaces the function wherever it is known; what to put back is the answer."""
+    module_name, _, qualified = target.partition(":")
     module = importlib.import_module(module_name)
     *path, name = qualified.split(".")
     holder: Any = module
     for part in path:
         holder = getattr(holder, part)
     original = inspect.getattr_static(holder, name)
-    source = textwrap.dedent(inspect.getsource(getattr(original, "fget", None) or original))
-    old = edit.old
-    if source.count(old) != 1:
-        raise LookupError(f"{edit.target} has {source.count(old)} times: {old!r}")
+    source = textwrap.dedent(inspect.getsource(original))
+    for edit in edits:
+        if source.count(edit.old) != 1:
+            raise LookupError(f"{target} has {source.count(edit.old)} times: {edit.old!r}")
+        source = source.replace(edit.old, edit.new)
     scope: dict[str, Any] = {}
-    exec(
-        compile(source.replace(old, edit.new), f"<planted in {edit.target}>", "exec", _FLAGS, True),
-        module.__dict__,
-        scope,
-    )
-    changed = scope[name]
+    exec(compile(source, f"<planted in {target}>", "exec", _FLAGS, dont_inherit=True), module.__dict__, scope)
     places = [(holder, name)]
     if holder is module:
         # Others may have imported it by name.
@@ -358,7 +351,6 @@ def _apply(edit: Edit) -> list[tuple[Any, str, Any]]:
             for key, value in list(vars(other).items())
             if value is original
         ]
-    undo = [(place, key, original) for place, key in places]
     for place, key in places:
-        setattr(place, key, changed)
-    return undo
+        setattr(place, key, scope[name])
+    return [(place, key, original) for place, key in places]

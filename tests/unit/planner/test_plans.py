@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from google.protobuf import text_format
 
 from headgate.catalog import v1 as catalog
@@ -126,20 +131,49 @@ def test_session_settings_are_part_of_the_plan() -> None:
 
 
 def test_update_keys_say_which_row_is_replaced() -> None:
-    sink = "(lane UINT8, road INT16, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'road' AS `SINK`.KEY_COLUMN)"
-    made = plan(
-        "SELECT highway AS road, lane, COUNT(*) AS n FROM lrb GROUP BY highway, lane INTO out", catalog_with(sink)
-    )
+    query = "SELECT highway AS road, lane, COUNT(*) AS n FROM lrb GROUP BY highway, lane INTO out"
+    made = plan(query, catalog_with("(lane UINT8, road INT16, n INT64) TYPE PRINT ON edge"))
     compute = made.fragments[2].compute
     assert compute.output_mode == "update"
     assert list(compute.update_keys) == ["lane", "road"]
     assert list(made.fragments[3].sink.update_keys) == ["lane", "road"]
 
 
+def test_column_for_a_computed_time_gets_a_name_that_the_source_does_not_have() -> None:
+    view = catalog_with("(n INT64) TYPE PRINT ON edge").apply(
+        "CREATE LOGICAL SOURCE odd(event_time INT64, _Event_Time INT64);"
+        "CREATE PHYSICAL SOURCE FOR odd TYPE TOPIC SET('odd' AS `SOURCE`.TOPIC)"
+    )
+    made = plan("SELECT COUNT(*) AS n FROM odd WINDOW TUMBLING(event_time UNIT SECONDS, SIZE 1 MIN) INTO out", view)
+    (entry,) = made.fragments[0].compute.inputs
+    assert (entry.event_time, entry.event_time_expression) == ("__event_time", "timestamp_seconds(event_time)")
+
+
 def test_catalog_is_asked_only_for_what_the_statement_names() -> None:
     view = catalog_with("(highway INT16, n INT64) TYPE PRINT ON edge")
     plan(COUNT, view)
     assert view.asked == {"logical_source": 1, "physical_sources": 1, "sink": 1, "agents": 1, "links": 1}
+
+
+def test_plans_do_not_depend_on_the_process_that_makes_them() -> None:
+    program = (
+        "import hashlib; from tests.unit.planner.kit import cases, corpus_files, outcome\n"
+        "text = ''.join(outcome(c) for p in corpus_files() if p.stem in ('joins', 'filters') for c in cases(p))\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
+    )
+    root = Path(__file__).parents[3]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
 
 
 def test_plan_of_the_first_format_is_still_read() -> None:

@@ -11,28 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_agent.errors import FRAGMENT_NOT_REGISTERED, STALE_EPOCH, STALE_TERM, WRONG_INCARNATION
 from headgate_agent.fragments.journal import Journal
+from headgate_agent.fragments.records import ENDED, REGISTERED, STARTED, Held, replay, snapshot
 from headgate_agent.fragments.runner import STOPPED, Assignment, Report, Run, Runner
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 
 log = logging.getLogger(__name__)
-
-REGISTERED = catalog.FRAGMENT_STATE_REGISTERED
-STARTED = catalog.FRAGMENT_STATE_STARTED
-ENDED = (catalog.FRAGMENT_STATE_STOPPED, catalog.FRAGMENT_STATE_TERMINATED, catalog.FRAGMENT_STATE_FAILED)
 
 # How many forgotten fragments are remembered for callers that ask what changed; one that is further behind gets all.
 FORGOTTEN = 10_000
@@ -42,44 +37,6 @@ TOMBSTONES = 100_000
 RETRY_END = 1.0
 # The journal is rewritten when it has this many records more than are needed.
 SLACK = 1_000
-
-
-@dataclass(slots=True)
-class Held:
-    """A registered fragment. `version` is that of its last change."""
-
-    request: cluster.RegisterFragmentRequest
-    state: catalog.FragmentState.ValueType
-    since: datetime
-    version: int
-    draining: bool = False
-    error: cluster.FragmentError | None = None
-    run: Run | None = None
-    # How the run ended, while that is not durable yet.
-    ending: Report | None = None
-
-    @property
-    def uid(self) -> str:
-        return self.request.fragment.uid
-
-    @property
-    def epoch(self) -> int:
-        return self.request.fragment.epoch
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
-
-    def status(self) -> cluster.FragmentStatus:
-        since = Timestamp()
-        since.FromDatetime(self.since)
-        return cluster.FragmentStatus(
-            fragment=self.request.fragment,
-            query_uid=self.request.query_uid,
-            state=self.state,
-            error=self.error,
-            since=since,
-        )
 
 
 @dataclass(slots=True)
@@ -134,8 +91,10 @@ class FragmentRegistry:
         """Takes up what the journal says. Call it once, before anything else."""
         records = await self._journal.load()
         self._records = len(records)
-        for record in records:
-            self._replay(record)
+        restored = replay(records, self._clock.wall())
+        self.term, self._tombstones, self._held = restored.term, restored.tombstones, restored.held
+        for held in self._held.values():
+            held.version = self._next_version()
         for held in self._held.values():
             if held.state == STARTED:
                 self._launch(held)
@@ -392,7 +351,7 @@ class FragmentRegistry:
                 await self._quiet.wait_for(lambda: not self._appending)
             current = [(uid, tomb) for uid, tomb in self._tombstones.items() if tomb[1] >= self.term]
             self._tombstones = dict(current[-TOMBSTONES:])
-            records = list(self._snapshot())
+            records = snapshot(self.term, self._tombstones, self._held.values())
             await self._journal.rewrite(records)
             self._records = len(records)
         except HeadgateError as error:
@@ -402,54 +361,6 @@ class FragmentRegistry:
             self._compacting = False
             async with self._quiet:
                 self._quiet.notify_all()
-
-    def _snapshot(self) -> Sequence[bytes]:
-        records = [b"T" + cluster.Command(term=self.term).SerializeToString()]
-        for uid, (epoch, term) in self._tombstones.items():
-            forgotten = cluster.UnregisterFragmentRequest(
-                command=cluster.Command(term=term), fragment=cluster.FragmentRef(uid=uid, epoch=epoch)
-            )
-            records.append(b"U" + forgotten.SerializeToString())
-        for held in self._held.values():
-            records.append(b"R" + held.request.SerializeToString())
-            if held.state != REGISTERED and not held.ended:
-                records.append(b"S" + held.request.fragment.SerializeToString())
-            if held.draining:
-                records.append(b"D" + held.request.fragment.SerializeToString())
-            if held.ended:
-                ended = cluster.FragmentStatus(fragment=held.request.fragment, state=held.state, error=held.error)
-                records.append(b"E" + ended.SerializeToString())
-        return records
-
-    def _replay(self, record: bytes) -> None:
-        tag, body = record[:1], record[1:]
-        if tag == b"T":
-            self.term = max(self.term, cluster.Command.FromString(body).term)
-        elif tag == b"U":
-            forgotten = cluster.UnregisterFragmentRequest.FromString(body)
-            self._tombstones[forgotten.fragment.uid] = (forgotten.fragment.epoch, forgotten.command.term)
-            self._held.pop(forgotten.fragment.uid, None)
-        elif tag == b"R":
-            request = cluster.RegisterFragmentRequest.FromString(body)
-            self._held[request.fragment.uid] = Held(request, REGISTERED, self._clock.wall(), self._next_version())
-        elif tag == b"E":
-            ended = cluster.FragmentStatus.FromString(body)
-            held = self._replayed(ended.fragment)
-            if held is not None:
-                held.state = ended.state
-                held.error = ended.error if ended.HasField("error") else None
-        elif tag in (b"S", b"D"):
-            held = self._replayed(cluster.FragmentRef.FromString(body))
-            if held is not None and tag == b"S":
-                held.state = STARTED
-            elif held is not None:
-                held.draining = True
-        else:
-            raise AssertionError(f"the journal has a record of an unknown kind {tag!r}")
-
-    def _replayed(self, ref: cluster.FragmentRef) -> Held | None:
-        held = self._held.get(ref.uid)
-        return held if held is not None and held.epoch == ref.epoch else None
 
     # Turns and tasks
 

@@ -42,6 +42,8 @@ UNKNOWN_ROUND_TRIP = 0.25
 EAGER = (0.02, 0.05, 0.1, 0.25)
 # Moments in an interval at which agents are asked, some in each.
 SLOTS = 4
+# An agent that renews its session, and says that it has no news, is asked after so many intervals at the latest.
+PATIENCE = 3
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class Polled:
     incarnation: str
     due: float
     round_trip: float | None = None
+    polled_at: float = 0.0
     # `version` of the last answer that was applied; 0 asks for everything.
     version: int = 0
     resources: catalog.AgentResources | None = None
@@ -150,10 +153,21 @@ class Membership:
             self._plan(agent, EAGER[0], sooner=True)
 
     def renewed(self, agent_uid: str, version: int) -> None:
-        """The agent has renewed its session: asked now if it did not answer before, or has something new to tell."""
+        """The agent has renewed its session: asked now if it did not answer before, or has something new to tell.
+
+        Otherwise it is a sign of life like an answer: the next question can wait, but not for ever, because only an
+        answer shows that the agent can be reached.
+        """
         agent = self._agents.get(agent_uid)
-        if agent is not None and (not agent.active or (version and version != agent.version)):
+        if agent is None:
+            return
+        if not agent.active or (version and version != agent.version):
             self._plan(agent, 0.0, sooner=True)
+        elif version and agent.timer is not None and not agent.eager:
+            now = self._clock.monotonic()
+            due = min(self._slot(now), agent.polled_at + PATIENCE * self._timings.poll_interval)
+            if due > agent.due:
+                self._plan(agent, due - now)
 
     async def _follow(self) -> None:
         """Follows the change feed, to know which agents there are."""
@@ -246,7 +260,7 @@ class Membership:
                 agent.polling = self._spawn(self._poll_in(lane, agent))
 
     async def _poll_in(self, lane: Lane, agent: Polled) -> None:
-        started = self._clock.monotonic()
+        started = agent.polled_at = self._clock.monotonic()
         agent.again = False
         self.stats.lag = max(0.0, started - agent.due)
         try:
@@ -266,10 +280,19 @@ class Membership:
         if agent.active and agent.eager:
             agent.eager -= 1
             return started + EAGER[len(EAGER) - 1 - agent.eager]
-        interval = self._timings.poll_interval if agent.active else self._timings.probe_interval
-        # Agents that are asked in the same moment cost less than those asked one by one: their answers come together.
+        return self._slot(started) if agent.active else started + self._probe_interval()
+
+    def _slot(self, after: float) -> float:
+        """About an interval after `after`.
+
+        Agents that are asked in the same moment cost less than those asked one by one: their answers come together.
+        """
+        interval = self._timings.poll_interval
         slot = interval / SLOTS
-        return math.ceil((started + interval * self._source.uniform(0.8, 1.0)) / slot) * slot
+        return math.ceil((after + interval * self._source.uniform(0.8, 1.0)) / slot) * slot
+
+    def _probe_interval(self) -> float:
+        return self._timings.probe_interval * self._source.uniform(0.9, 1.1)
 
     def time_limit(self, agent: Polled) -> float:
         timings = self._timings

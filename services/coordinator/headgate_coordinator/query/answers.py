@@ -12,7 +12,7 @@ from typing import Literal
 from grpc import StatusCode
 
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.query.states import Call
+from headgate_coordinator.query.views import Call
 
 Outcome = Literal["TRANSIENT", "REFUSED", "LOST"]
 

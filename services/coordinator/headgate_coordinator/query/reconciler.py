@@ -38,8 +38,8 @@ from headgate_coordinator.errors import NOT_LEADER, REVISION_COMPACTED, WATCHER_
 from headgate_coordinator.failpoints import failpoint
 from headgate_coordinator.query.advance import ChooseAgent, Command, advance, look
 from headgate_coordinator.query.answers import LOST, Answer, classify
-from headgate_coordinator.query.states import Drain, Register, Start, Unregister
 from headgate_coordinator.query.transitions import QUERY_ENDED
+from headgate_coordinator.query.views import Drain, Register, Start, Unregister
 from headgate_coordinator.query.work import Work
 
 log = logging.getLogger(__name__)

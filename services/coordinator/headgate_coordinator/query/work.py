@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headgate_common.backoff import Backoff
-from headgate_coordinator.query.advance import Command, Look, Memory
+from headgate_coordinator.query.advance import Command, Look
 from headgate_coordinator.query.answers import Answer
+from headgate_coordinator.query.case import Memory
 from headgate_coordinator.query.transitions import QUERY_ENDED
 
 # A run that breaks this long after the one before it broke counts as the first again.

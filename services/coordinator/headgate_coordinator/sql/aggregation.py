@@ -132,10 +132,13 @@ def _finished(column: Column, agg: Agg, ids: Ids, op: str) -> Computed:
     return Computed(agg, Call(op, (raw,), column.type, column.nullable), raw)
 
 
-def top_n(node: TopN, input_: Node, window: Column, ids: Ids) -> Node:
-    """The first rows of each partition of each window: all rows in a list, sorted, cut, and taken apart again."""
+def top_n(node: TopN, input_: Node, window: tuple[Column, ...], ids: Ids) -> Node:
+    """The first rows of each partition of each window: all rows in a list, sorted, cut, and taken apart again.
+
+    `window` are the columns that tell windows apart.
+    """
     assert node.limit is not None
-    carried = tuple(column for column in input_.columns if column != window and column in node.input.columns)
+    carried = tuple(column for column in input_.columns if column not in window and column in node.input.columns)
     terms, fields, values = _sort_terms(node.order, carried)
     type_ = struct(*fields)
     row = Call("struct", tuple(values), type_, False)
@@ -143,14 +146,15 @@ def top_n(node: TopN, input_: Node, window: Column, ids: Ids) -> Node:
     partition = tuple(
         (ids.column("part", expr.type, expr.nullable) if not isinstance(expr, Column) else expr, expr)
         for expr in node.partition
-        if expr != window
+        if expr not in window
     )
     collected = Agg("collect_list", (row,), array(type_), False)
-    grouped = Aggregate(input_, ((window, window), *partition), ((listed, collected),), node.offset)
+    keys = tuple((column, column) for column in window)
+    grouped = Aggregate(input_, (*keys, *partition), ((listed, collected),), node.offset)
     first = Call(
         "first_sorted", (listed, Literal(node.limit, INT32), Literal(";".join(terms), VARCHAR)), array(type_), False
     )
-    return Inline(grouped, first, carried, node.number, (window,))
+    return Inline(grouped, first, carried, node.number, window)
 
 
 def _sort_terms(order: Sequence[Order], carried: Sequence[Column]) -> tuple[list[str], list[StructField], list[Expr]]:

@@ -80,7 +80,7 @@ class QueryBinder:
             self.context.refuse(clause, "WITH RECURSIVE is not offered")
         known = dict(visible)
         for cte in clause.expressions:
-            if any(value for key, value in cte.args.items() if key not in ("this", "alias", "materialized")):
+            if any(value for key, value in cte.args.items() if key not in ("this", "alias")):
                 self.context.refuse(cte, "this form of WITH is not offered")
             names = tuple(column.name for column in cte.args["alias"].columns) if cte.args.get("alias") else ()
             if not isinstance(cte.this, exp.Query):

@@ -30,6 +30,7 @@ from headgate_coordinator.sql.algebra import (
     Window,
     columns_in,
     substitute,
+    walk,
     with_inputs,
 )
 from headgate_coordinator.sql.nodes import WindowKind
@@ -87,7 +88,8 @@ class Times:
             case Scan():
                 return ScanOrigin(expr) if columns_in(expr) <= set(node.columns) and columns_in(expr) else None
             case Project():
-                return self.origin(node.input, substitute(expr, dict(node.items)))
+                below = substitute(expr, dict(node.items))
+                return None if _is_unmarked(below) else self.origin(node.input, below)
             case Join():
                 side = self._side(node, expr)
                 return None if side is None else self.origin(side, expr)
@@ -168,20 +170,26 @@ class Times:
             raise NoEventTime(f"it does not come from {name}")
         known = scan.event_time
         if known is None:
-            column = (
-                expr
-                if isinstance(expr, Column)
-                else self.ids.column("processing_time" if processing else "event_time", TIMESTAMP, not processing)
-            )
+            column = expr if isinstance(expr, Column) else self._extra_column(scan, processing)
             return replace(scan, event_time=EventTime(column, expr, lateness_us)), column
         if known.expression != expr:
             raise NoEventTime(f"{name} has another event time already in this query: a stream has one")
         widest = max(known.lateness_us, lateness_us)
         return replace(scan, event_time=replace(known, lateness_us=widest)), known.column
 
+    def _extra_column(self, scan: Scan, processing: bool) -> Column:
+        """A column for a time that is computed, with a name that the source does not have."""
+        taken = {field.name.lower() for field in scan.source.logical.schema.fields}
+        name = "processing_time" if processing else "event_time"
+        while name in taken:
+            name = f"_{name}"
+        return self.ids.column(name, TIMESTAMP, not processing)
+
     def _through_project(self, node: Project, expr: Expr, lateness_us: int) -> tuple[Node, Column]:
-        items = dict(node.items)
-        below, column = self.carry(node.input, substitute(expr, items), lateness_us)
+        traced = substitute(expr, dict(node.items))
+        if _is_unmarked(traced):
+            raise NoEventTime("a join below goes by another time of these rows, and only that one passes it")
+        below, column = self.carry(node.input, traced, lateness_us)
         for output, item in node.items:
             if item == column:
                 if column in self.windows:
@@ -349,6 +357,22 @@ class Times:
             case _:
                 return self.marked(node.inputs[0])
 
+    def with_window_time(self, node: Node, window: Column) -> tuple[Node, Column]:
+        """The operator with the last instant of a window as a marked column of its own."""
+        last = self.ids.column("window_time", TIMESTAMP, window.nullable)
+        items = tuple((column, column) for column in node.columns)
+        return Project(node, (*items, (last, Call("window_time", (window,), TIMESTAMP, window.nullable)))), last
+
+    def window_keys(self, node: Node, window: Column) -> tuple[Node, tuple[Column, ...]]:
+        """The operator with no mark but that of a window, and the columns to group its rows by window.
+
+        Spark would take groups of a SESSION for sessions again, and merge them: those go by their last instant.
+        """
+        if self.windows[window].kind is not WindowKind.SESSION:
+            return self.only_mark(node, window), (window,)
+        timed, last = self.with_window_time(node, window)
+        return self.only_mark(timed, last), (last, window)
+
     def only_mark(self, node: Node, kept: Column) -> Node:
         """The operator with no mark but that of `kept`: the others become plain values."""
         extra = self.marked(node) - {kept}
@@ -366,6 +390,10 @@ def _keeps_mark(item: Expr, marked: set[Column]) -> bool:
 
 def _is_session(item: Expr) -> bool:
     return isinstance(item, Call) and item.op == "session_window"
+
+
+def _is_unmarked(expr: Expr) -> bool:
+    return any(isinstance(part, Call) and part.op == "unmarked" for part in walk(expr))
 
 
 def _unmarked(column: Column) -> Expr:

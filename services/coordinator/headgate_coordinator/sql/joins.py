@@ -33,7 +33,7 @@ from headgate_coordinator.sql.errors import quoted
 from headgate_coordinator.sql.eventtime import NoEventTime, ScanOrigin, Times, WindowOrigin, expose
 from headgate_coordinator.sql.nodes import WindowKind
 from headgate_coordinator.sql.timeranges import TimeRange, shifted, time_ranges
-from headgate_coordinator.sql.types import BOOL, TIMESTAMP
+from headgate_coordinator.sql.types import BOOL
 
 _ONE_SIDED = (JoinKind.SEMI, JoinKind.ANTI)
 UNBOUNDED_HINT = (
@@ -258,13 +258,8 @@ class JoinRewriter:
             raise Unsupported(
                 join.offset, f"{_name(join)}: the start of a SESSION window is no bound", "use window_time"
             )
-        node, last = self._window_time(node, column)
+        node, last = self.times.with_window_time(node, column)
         return node, last, after
-
-    def _window_time(self, node: Node, window: Column) -> tuple[Node, Column]:
-        last = self.times.ids.column("window_time", TIMESTAMP, window.nullable)
-        items = tuple((column, column) for column in node.columns)
-        return Project(node, (*items, (last, Call("window_time", (window,), TIMESTAMP, window.nullable)))), last
 
     def _within_window_of_right(self, join: Join) -> Join:
         """IN and EXISTS of a windowed sub-select: the left row must be in the same window."""
@@ -298,7 +293,7 @@ class JoinRewriter:
         if isinstance(time, Column) and time not in left.columns:
             left = expose(left, time)
         left, left_time, left_shift = self._timeline(join, left, time)
-        right, right_time = self._window_time(right, right_window)
+        right, right_time = self.times.with_window_time(right, right_window)
         high = shifted("<=", left_time, right_time, -left_shift)
         low = shifted(">", left_time, right_time, -shape.size_us - left_shift)
         return replace(

@@ -238,7 +238,12 @@ def prune(node: Node, needed: set[Column]) -> Node:
         case TopN():
             below = needed - ({node.number} if node.number is not None else set())
             below |= columns_in(*node.partition, *(term.expr for term in node.order))
-            return replace(node, input=prune(node.input, below))
+            pruned = prune(node.input, below)
+            kept = {column for column in pruned.columns if column in below}
+            if len(kept) < len(pruned.columns):
+                # Whole rows are kept until the window ends: nothing more than is needed.
+                pruned = Project(pruned, tuple((column, column) for column in pruned.columns if column in kept))
+            return replace(node, input=pruned)
         case Inline():
             below = columns_in(node.array) | (needed & set(node.kept))
             kept_ = tuple(column for column in node.kept if column in needed)

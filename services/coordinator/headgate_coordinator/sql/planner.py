@@ -21,6 +21,7 @@ from headgate_coordinator.sql.algebra import (
     Ids,
     Join,
     JoinKind,
+    Literal,
     Node,
     Project,
     Scan,
@@ -94,6 +95,7 @@ class _Planning:
         streaming = self._streamed(fitted, context.ids, sink)
         node = _finished(streaming.node, fitted.columns)
         shape = self._shape(sink, streaming, node)
+        self._check_key(shape, node)
         self._check_options(node)
         self._raise_if_any()
         plan = self._placed(Decomposer(node, shape, self.settings))
@@ -210,6 +212,22 @@ class _Planning:
             idle_timeout_us=self.settings.default_idle_timeout_us if idle is None else idle,
             start=self.options.start or "earliest",
         )
+
+    def _check_key(self, shape: Shape, node: Project) -> None:
+        """Rows that replace earlier ones are told apart by the sink's key, and must be by that of their groups."""
+        key = shape.sink.options.get("key_column", "")
+        if not shape.updates or not key:
+            return
+        constant = any(c.name.lower() == key.lower() and isinstance(item, Literal) for c, item in node.items)
+        fits = {name.lower() for name in shape.update_keys} == {key.lower()} or (not shape.update_keys and constant)
+        if not fits:
+            groups = ", ".join(quoted(name) for name in shape.update_keys) or "nothing: there is one row"
+            self._problem(
+                Step.OPTIMISE,
+                self.statement.sink_offset,
+                f"the key of the sink {quoted(shape.sink.name)} is {quoted(key)}, and rows are told apart by {groups}",
+                "make one column of the keys, such as concat_ws('/', a, b), and GROUP BY it",
+            )
 
     def _check_options(self, node: Node) -> None:
         """An option that would change nothing is a mistake."""

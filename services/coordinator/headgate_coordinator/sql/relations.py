@@ -20,7 +20,7 @@ from headgate_coordinator.sql.algebra import (
     Source,
 )
 from headgate_coordinator.sql.binding import BindQuery, Bound, Context, WithQuery
-from headgate_coordinator.sql.errors import Step, did_you_mean, quoted
+from headgate_coordinator.sql.errors import MAX_PROBLEMS, Step, did_you_mean, quoted
 from headgate_coordinator.sql.expressions import Clause, describe
 from headgate_coordinator.sql.names import fold
 from headgate_coordinator.sql.nodes import offset_of, window_of
@@ -131,6 +131,8 @@ class RelationBinder:
                 LOGICAL_SOURCE_NOT_FOUND,
             )
             context.sources[name] = None
+            if len(context.problems.found) >= MAX_PROBLEMS:
+                raise BindingAbandoned
             return None
         physical = tuple(sorted(context.view.physical_sources(logical.uid), key=lambda p: p.name))
         if not physical:

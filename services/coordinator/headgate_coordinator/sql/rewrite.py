@@ -48,7 +48,7 @@ from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.eventtime import NoEventTime, Times, WindowOrigin, expose
 from headgate_coordinator.sql.joins import JoinRewriter, Unsupported
 from headgate_coordinator.sql.nodes import WindowKind
-from headgate_coordinator.sql.types import DAY_TIME_INTERVAL, TIMESTAMP, VARCHAR
+from headgate_coordinator.sql.types import DAY_TIME_INTERVAL, INT32, TIMESTAMP, VARCHAR
 
 _NOW = Call("current_timestamp", (), TIMESTAMP, False)
 WINDOW_HINT = "add WINDOW TUMBLING(ts, SIZE 1 MIN), or the like"
@@ -156,9 +156,7 @@ class _Rewriter:
                 f"use window_time, or sizes that are multiples of {show_duration(inner.size_us)}",
             )
         below, window = self.times.carry(node.input, node.time, node.lateness_us)
-        last = self.ids.column("window_time", TIMESTAMP, window.nullable)
-        items = tuple((column, column) for column in below.columns)
-        timed = Project(below, (*items, (last, Call("window_time", (window,), TIMESTAMP, window.nullable))))
+        timed, last = self.times.with_window_time(below, window)
         return replace(node, input=self.times.only_mark(timed, last), time=last)
 
     def _aggregate(self, node: Aggregate) -> Node:
@@ -198,6 +196,10 @@ class _Rewriter:
         for applied in reversed(filters):
             inner = replace(applied, input=inner)
         keys = tuple((key, session if item == below.column else item) for key, item in node.keys)
+        if len(keys) == 1:
+            # Spark has no sessions of a whole stream: those of a group that all rows are in.
+            everything = Call("pmod", (Call("hash", (below.time,), INT32, False), Literal(1, INT32)), INT32, False)
+            keys = (*keys, (self.ids.column("everything", INT32, False), everything))
         return replace(node, input=inner, keys=keys)
 
     def _with_marked_key(self, node: Aggregate) -> Aggregate:
@@ -205,12 +207,18 @@ class _Rewriter:
         marks = self.times.marked(node.input)
         if any(item in marks or _is_session(item) for _, item in node.keys):
             return node
-        for _, item in node.keys:
-            origin = self.times.origin(node.input, item)
-            if isinstance(origin, WindowOrigin):
-                below, window = self.times.carry(node.input, item, self.lateness_us)
-                return replace(node, input=below, keys=((window, window), *node.keys))
-        return node
+        bounds = [(item, self.times.origin(node.input, item)) for _, item in node.keys]
+        windows = [(item, origin) for item, origin in bounds if isinstance(origin, WindowOrigin)]
+        if not windows:
+            return node
+        item, first = windows[0]
+        told = {origin.which for _, origin in windows if origin.column == first.column}
+        if first.window.kind is WindowKind.SESSION and not {"start", "end"} <= told:
+            raise Unsupported(
+                node.offset, "one bound alone does not tell SESSION windows apart", "GROUP BY start and end of them"
+            )
+        below, window = self.times.window_keys(*self.times.carry(node.input, item, self.lateness_us))
+        return replace(node, input=below, keys=(*((column, column) for column in window), *node.keys))
 
     def _time_of(self, node: Aggregate, agg: Agg, windowed: bool) -> tuple[Aggregate, Expr | None]:
         """The event time of the rows that an aggregate reads, made visible to it."""
@@ -233,10 +241,9 @@ class _Rewriter:
         carried = self.times.carry_window(node.input)
         if carried is None:
             raise Unsupported(node.offset, "SELECT DISTINCT of a stream would remember every row for ever", WINDOW_HINT)
-        below, window = carried
-        below = self.times.only_mark(below, window)
-        keys = ((window, window), *((column, column) for column in node.columns if column != window))
-        return Aggregate(below, keys, (), node.offset)
+        below, window = self.times.window_keys(*carried)
+        keys = (*window, *(column for column in node.columns if column not in window))
+        return Aggregate(below, tuple((column, column) for column in keys), (), node.offset)
 
     def _limited(self, node: Filter) -> Node:
         """A filter on the number of rows: the limit of the TopN below."""
@@ -267,7 +274,6 @@ class _Rewriter:
         carried = self.times.carry_window(node.input)
         if carried is None:
             raise Unsupported(node.offset, f"{what} of a stream never ends", WINDOW_HINT)
-        below, window = carried
         partition = tuple(
             expr for expr in node.partition if not isinstance(self.times.origin(node.input, expr), WindowOrigin)
         )
@@ -277,7 +283,7 @@ class _Rewriter:
                 "ROW_NUMBER() numbers rows across windows",
                 "add the window to PARTITION BY: PARTITION BY window_start, window_end",
             )
-        below = self.times.only_mark(below, window)
+        below, window = self.times.window_keys(*carried)
         return top_n(replace(node, partition=partition), below, window, self.ids)
 
 

@@ -29,6 +29,7 @@ from headgate_coordinator.sql.coercion import is_orderable
 from headgate_coordinator.sql.columns import ColumnBinder, Item
 from headgate_coordinator.sql.errors import Problems, Step
 from headgate_coordinator.sql.expressions import Clause, ExpressionBinder, describe
+from headgate_coordinator.sql.functions import AGGREGATES
 from headgate_coordinator.sql.groups import Lift
 from headgate_coordinator.sql.nodes import offset_of, window_of
 from headgate_coordinator.sql.relations import RelationBinder
@@ -296,12 +297,22 @@ class SelectBinder:
         numbers = [(over, column, *self._over(over, lift)) for over, column in parts.numbers]
         if lift.failed:
             return None
-        grouped: Node = Aggregate(node, tuple(lift.keys), tuple(lift.aggregates), offset_of(self.select))
+        grouped: Node = Aggregate(node, tuple(lift.keys), tuple(lift.aggregates), self._place_of_groups())
         if having is not None:
             grouped = Filter(grouped, having, offset_of(self.select.args["having"]))
         for over, column, partition, terms in numbers:
             grouped = TopN(grouped, partition, terms, None, column, offset_of(over))
         return grouped, _Parts(items, [], None, qualify, order, [])
+
+    def _place_of_groups(self) -> int | None:
+        """Where groups are asked for: GROUP BY, else the first aggregate."""
+        for clause in (self.select.args.get("group"), *self.select.expressions):
+            if isinstance(clause, exp.Group):
+                return offset_of(clause)
+            for call in clause.find_all(exp.Anonymous) if clause is not None else ():
+                if str(call.this).lower() in AGGREGATES:
+                    return offset_of(call)
+        return offset_of(self.select)
 
     def _over(self, over: exp.Window, lift: Lift | None) -> tuple[tuple[Expr, ...], tuple[Order, ...]]:
         for key, value in over.args.items():

@@ -176,7 +176,7 @@ class TypeChecker:
             if operand.type.kind not in (Kind.BOOL, Kind.NULL):
                 return self.refuse(place, f"{op.upper()} takes BOOL, not {operand.type}")
         flat: list[Expr] = []
-        for operand in operands:
+        for operand in map(_truth, operands):
             flat.extend(operand.args if isinstance(operand, Call) and operand.op == op and op != "not" else (operand,))
         return Call(op, tuple(flat), BOOL, any(operand.nullable for operand in operands))
 
@@ -186,7 +186,7 @@ class TypeChecker:
             return BAD
         if operand.type.kind not in (Kind.BOOL, Kind.NULL):
             return self.refuse(place, f"{clause} needs a condition, not {operand.type}", "compare it with something")
-        return operand
+        return _truth(operand)
 
     def is_null(self, operand: Expr) -> Expr:
         return BAD if is_bad(operand) else Call("is_null", (operand,), BOOL, False)
@@ -199,19 +199,23 @@ class TypeChecker:
     def in_list(self, operand: Expr, items: Sequence[Expr], place: Place) -> Expr:
         if is_bad(operand, *items):
             return BAD
-        typed: list[Expr] = []
-        for item in items:
-            if isinstance(item, Literal) and isinstance(item.value, str):
-                item = self.as_instant(item, operand.type, place)
-                if is_bad(item):
-                    return BAD
-            if not comparable(operand.type, item.type):
-                return self.refuse(place, f"{item.type} cannot be compared with {operand.type} in IN", "CAST it")
-            typed.append(item)
+        if operand.type.kind in (Kind.DATE, Kind.TIMESTAMP):
+            items = [
+                self.as_instant(item, operand.type, place)
+                if isinstance(item, Literal) and isinstance(item.value, str)
+                else item
+                for item in items
+            ]
+            if is_bad(*items):
+                return BAD
+        types = dict.fromkeys(item.type for item in items)
+        for type_ in types:
+            if not comparable(operand.type, type_):
+                return self.refuse(place, f"{type_} cannot be compared with {operand.type} in IN", "CAST it")
         # Spark compares all in one type.
-        if common_type((operand.type, *(item.type for item in typed))) is None:
+        if common_type((operand.type, *types)) is None:
             return self.refuse(place, "the values in IN have no common type", "CAST them")
-        return Call("in", (operand, *typed), BOOL, operand.nullable or any(item.nullable for item in typed))
+        return Call("in", (operand, *items), BOOL, operand.nullable or any(item.nullable for item in items))
 
     def like(self, op: str, operand: Expr, pattern: Expr, escape: str | None, place: Place) -> Expr:
         if is_bad(operand, pattern):
@@ -422,6 +426,11 @@ class TypeChecker:
     def _fault(self, name: str, fault: ArgumentFault, place: Place, places: Sequence[Place]) -> Literal:
         at = places[fault.index] if fault.index < len(places) else place
         return self.refuse(at, f"argument {fault.index + 1} of {name.upper()} {fault.message}", fault.suggestion)
+
+
+def _truth(operand: Expr) -> Expr:
+    """An operand of a condition: NULL is a BOOL there."""
+    return Literal(None, BOOL) if operand.type.kind is Kind.NULL else operand
 
 
 def _count(function: Function) -> str:

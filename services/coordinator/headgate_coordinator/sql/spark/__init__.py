@@ -9,6 +9,7 @@ SPARK_CONF = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",

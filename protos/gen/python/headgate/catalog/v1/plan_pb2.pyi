@@ -627,7 +627,10 @@ class ComputeInput(_message.Message):
     view: _builtins.str
     """The name of the temporary view that `spark_sql` reads."""
     event_time: _builtins.str
-    """Event-time column, which gets the watermark; empty where there is none."""
+    """Event-time column, which gets the watermark; empty where there is none. Spark moves filters of `spark_sql`, and its
+    own on keys that are not NULL, below a watermark, where the rows that they remove no longer move it: an engine puts
+    something between that filters do not pass, such as an observation.
+    """
     lateness_us: _builtins.int
     """Allowed lateness in microseconds, where there is an event-time column."""
     edge: _builtins.int

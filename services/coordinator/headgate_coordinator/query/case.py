@@ -1,0 +1,136 @@
+"""A query with all that belongs to it, read inside a transaction, and how `decide` sees it.
+
+What the reconciler remembers, and the catalog does not, comes in as `Memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row, bindparam, select
+
+from headgate.catalog import v1 as catalog
+from headgate_coordinator.catalog import fragments as fragment_rows
+from headgate_coordinator.catalog import query_states
+from headgate_coordinator.catalog.fragments import OpenFragment
+from headgate_coordinator.catalog.query_states import OpenQuery
+from headgate_coordinator.catalog.schema import agents, queries
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.query.states import decide, span
+from headgate_coordinator.query.views import AgentView, Decision, FragmentView, QueryView
+
+_PLAN = select(queries.c.plan).where(queries.c.uid == bindparam("uid_"))
+_AGENTS = select(agents).where(agents.c.uid.in_(bindparam("uids_", expanding=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the reconciler remembers of a query, as of now."""
+
+    # Seconds since it was first seen on its way up, or draining; None if it is not.
+    deploying_for: float | None = None
+    draining_for: float | None = None
+    # Fragments whose next call must wait.
+    backing_off: frozenset[str] = frozenset()
+    # Broken runs, (fragment, epoch), that may be replaced now.
+    may_run_again: frozenset[tuple[str, int]] = frozenset()
+    # Runs whose agent has accepted the soft stop: (fragment, epoch, incarnation).
+    draining: frozenset[tuple[str, int, str]] = frozenset()
+    # Fragments for which no agent had room a moment ago.
+    no_room: frozenset[str] = frozenset()
+    # Agents that are UNREACHABLE for too long.
+    lost: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Case:
+    """A query with all that belongs to it, open in a transaction."""
+
+    tx: Tx
+    query: OpenQuery
+    fragments: list[OpenFragment]
+    agents: dict[str, Row[Any]]
+    plan: catalog.QueryPlan
+    memory: Memory
+    no_room: set[str] = field(default_factory=set)
+    passed: list[str] = field(default_factory=list)
+
+
+def open_case(tx: Tx, uid: str, memory: Memory) -> Case | None:
+    query = query_states.open_query(tx, uid)
+    if query is None:
+        return None
+    found = fragment_rows.fragments_of(tx, uid)
+    plan = catalog.QueryPlan.FromString(tx.connection.execute(_PLAN, {"uid_": uid}).scalar_one())
+    case = Case(tx, query, found, {}, plan, memory, set(memory.no_room))
+    _load_agents(case)
+    return case
+
+
+def _load_agents(case: Case) -> None:
+    uids = {fragment.agent_uid for fragment in case.fragments if fragment.agent_uid} - case.agents.keys()
+    if uids:
+        for row in case.tx.connection.execute(_AGENTS, {"uids_": sorted(uids)}):
+            case.agents[row.uid] = row
+
+
+def decide_case(case: Case) -> Decision:
+    query, memory = case.query, case.memory
+    view = QueryView(
+        uid=query.uid,
+        name=query.name,
+        state=query.state,
+        desired=query.desired,
+        stop_mode=query.stop_mode,
+        failed=query.failed,
+        has_run=query.has_run,
+        deployment_late=memory.deploying_for is not None and memory.deploying_for >= query.deployment_deadline,
+        drain_late=memory.draining_for is not None and memory.draining_for >= query.drain_deadline > 0,
+    )
+    upstream = _upstream(case.plan)
+    fragments = [_fragment_view(case, fragment, upstream.get(fragment.ordinal, ())) for fragment in case.fragments]
+    return decide(view, fragments, {uid: _agent_view(case, row) for uid, row in case.agents.items()})
+
+
+def _upstream(plan: catalog.QueryPlan) -> Mapping[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for edge in plan.edges:
+        found[edge.to_fragment] = (*found.get(edge.to_fragment, ()), edge.from_fragment)
+    return found
+
+
+def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...]) -> FragmentView:
+    memory = case.memory
+    waits = fragment.uid in memory.backing_off
+    if fragment.state == "FAILED" and fragment.slots_held:
+        waits = waits or (fragment.uid, fragment.epoch) not in memory.may_run_again
+    return FragmentView(
+        uid=fragment.uid,
+        ordinal=fragment.ordinal,
+        node_local=fragment.node_local,
+        agent=fragment.agent_uid or "",
+        agent_name=fragment.agent_name,
+        incarnation=fragment.incarnation,
+        state=fragment.state,
+        epoch=fragment.epoch,
+        held=fragment.slots_held,
+        upstream=upstream,
+        backing_off=waits,
+        draining=(fragment.uid, fragment.epoch, fragment.incarnation) in memory.draining,
+        no_room=fragment.uid in case.no_room,
+        last_error=fragment.last_error,
+        attempts=fragment.attempts,
+    )
+
+
+def _agent_view(case: Case, row: Row[Any]) -> AgentView:
+    return AgentView(
+        uid=row.uid,
+        name=row.name,
+        active=row.state == "ACTIVE",
+        incarnation=row.incarnation,
+        lost=row.uid in case.memory.lost,
+        unreachable_for=span((case.tx.now - row.state_time) / 1_000_000),
+    )

@@ -1,0 +1,45 @@
+"""Looks for planted bugs: for each, seeds are run until one fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headgate_simulation.generate import generate
+from headgate_simulation.planted import PLANTED, by_name, plant
+from headgate_simulation.world import run
+
+# A planted bug that takes more seeds than this counts as not found.
+WITHIN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`seeds` is how many it took; None if it was not found. `how` is what gave it away."""
+
+    name: str
+    seeds: int | None
+    how: str
+
+    def __str__(self) -> str:
+        return f"{'-' if self.seeds is None else self.seeds:>4}  {self.name}: {self.how}"
+
+
+def hunt(name: str) -> Finding:
+    """Seeds from 1 on, with one bug planted, until it is found."""
+    try:
+        with plant(by_name(name)):
+            for seed in range(1, WITHIN + 1):
+                failure = run(generate(seed)).failure
+                if failure is not None:
+                    return Finding(name, seed, failure.message.splitlines()[0])
+    except LookupError as error:
+        return Finding(name, None, f"cannot be planted any more: {error}")
+    return Finding(name, None, f"not found in {WITHIN} seeds")
+
+
+def hunt_all(jobs: int, names: Sequence[str] | None = None) -> Iterator[Finding]:
+    wanted = [planted.name for planted in PLANTED] if names is None else list(names)
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap_unordered(hunt, wanted, chunksize=1)

@@ -1,0 +1,47 @@
+"""The simulation must be able to fail: every planted bug is found, and quickly."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from headgate_simulation.hunt import WITHIN, Finding, hunt_all
+from headgate_simulation.planted import PLANTED, plant
+
+# One worker hunts for all of them, on every core.
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("planted")]
+
+
+@pytest.fixture(scope="module")
+def findings(request: pytest.FixtureRequest) -> dict[str, Finding]:
+    found = {finding.name: finding for finding in hunt_all(os.cpu_count() or 1)}
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print("\nseeds until each planted bug was found:")
+        for planted in PLANTED:
+            print(found[planted.name])
+    return found
+
+
+def test_there_are_enough_planted_bugs() -> None:
+    assert len(PLANTED) >= 20
+    assert len({planted.name for planted in PLANTED}) == len(PLANTED)
+
+
+@pytest.mark.parametrize("name", [planted.name for planted in PLANTED])
+def test_a_planted_bug_is_found(name: str, findings: dict[str, Finding]) -> None:
+    finding = findings[name]
+    assert finding.seeds is not None and finding.seeds <= WITHIN, str(finding)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_bug_is_taken_out_again(planted: object) -> None:
+    """Nothing of it is left behind for the next test."""
+    from headgate_coordinator.catalog import fragments, store
+    from headgate_coordinator.query import states
+
+    before = (store.check_term, fragments.Changes.gone, states._stopping, states._take_down)
+    with plant(planted):  # type: ignore[arg-type]
+        pass
+    assert (store.check_term, fragments.Changes.gone, states._stopping, states._take_down) == before

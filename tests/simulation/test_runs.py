@@ -1,0 +1,130 @@
+"""Whole runs: they pass, they replay to the last byte, and a failing one is told so that it can be understood."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate_simulation.__main__ import main
+from headgate_simulation.generate import generate
+from headgate_simulation.planted import by_name, plant
+from headgate_simulation.pool import run_seeds
+from headgate_simulation.report import minimal, tell
+from headgate_simulation.world import run
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+
+def digest_in_another_process(seed: int, hash_seed: str) -> str:
+    code = f"""
+from headgate_simulation.pool import run_seed
+for seed in ({seed}, {seed + 1}):
+    print(run_seed(seed).digest)
+"""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    outputs = {digest_in_another_process(11, hash_seed) for hash_seed in ("0", "1", "4711")}
+    assert len(outputs) == 1
+    (output,) = outputs
+    assert output.split() == [run(generate(seed)).digest for seed in (11, 12)]
+
+
+def test_what_ran_before_changes_nothing() -> None:
+    alone = run(generate(5)).digest
+    for seed in (1, 2, 3):
+        run(generate(seed))
+    assert run(generate(5)).digest == alone
+
+
+def test_seeds_differ() -> None:
+    assert len({run(generate(seed)).digest for seed in range(1, 6)}) == 5
+
+
+def test_runs_are_as_large_as_promised() -> None:
+    plans = [generate(seed) for seed in range(1, 200)]
+    assert all(3 <= len(plan.agents) <= 8 for plan in plans)
+    assert all(sum(o.kind == "create_query" for o in plan.operations) >= 5 for plan in plans)
+    assert all(len(plan.faults) >= 10 for plan in plans)
+    kinds = {fault.kind for plan in plans for fault in plan.faults}
+    assert {
+        "crash",
+        "pause",
+        "partition",
+        "one-way",
+        "slow",
+        "lossy",
+        "duplicating",
+        "commit-lost",
+        "wall-clock",
+    } <= kinds
+
+
+def test_some_seeds_pass() -> None:
+    """`make simulate` runs thousands; these are here so that nobody commits without having run any."""
+    failed = [o for o in run_seeds(range(1, 41), os.cpu_count() or 1) if o.failure is not None]
+    assert not failed, "\n".join(f"seed {o.seed}: {o.failure.message}" for o in failed if o.failure)
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in REGRESSIONS.read_text().splitlines() if line and not line.startswith("#")]
+)
+def test_what_once_failed_passes(line: str) -> None:
+    seed, _, rest = line.partition(" ")
+    kept = rest.partition(":")[0].strip()
+    plan = generate(int(seed))
+    result = run(plan.keep(kept.split(",")) if kept else plan)
+    assert result.failure is None, result.failure
+
+
+def test_a_failure_is_told_with_seed_minimal_plan_and_story() -> None:
+    with plant(by_name("running without confirmation")):
+        seed = next(seed for seed in range(1, 50) if run(generate(seed)).failure is not None)
+        result = run(generate(seed))
+        small = minimal(result)
+        assert small.failure is not None
+        assert result.failure is not None
+        assert small.failure.invariant == result.failure.invariant
+        assert len(small.plan.ids) < len(result.plan.ids) / 4
+        assert run(small.plan).digest == small.digest
+        told = "\n".join(tell(result, small))
+    assert f"seed {seed} FAILED" in told
+    assert f"--seed {seed} --keep {','.join(small.plan.ids)}" in told
+    assert "story:" in told
+    assert "RUNNING" in told
+
+
+def test_the_command_replays_a_seed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"trace {run(generate(3)).digest}" in lines[-2]
+    assert lines[-1] == "1 passed, 0 failed"
+
+
+def test_the_command_counts_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 0 failed"
+    with plant(by_name("running without confirmation")):
+        assert main(["--seeds", "5", "--jobs", "1", "--no-shrink"]) == 1
+    counted = re.fullmatch(r"(\d+) passed, (\d+) failed", capsys.readouterr().out.splitlines()[-1])
+    assert counted is not None
+    passed, failed = map(int, counted.groups())
+    assert passed + failed == 5 and failed > 0
+
+
+def test_the_command_without_an_end_stops_at_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    with plant(by_name("running without confirmation")):
+        assert main(["--jobs", "1", "--no-shrink"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].endswith("1 failed")
