@@ -88,6 +88,11 @@ class Limits:
     statement_size: Bytes = setting(1 << 20, "Longest text of statements.", minimum=16)
     columns: int = setting(2_000, "Most columns of a schema.", minimum=1, maximum=20_000)
     statements: int = setting(1_000, "Most statements in one text.", minimum=1)
+    tokens: int = setting(50_000, "Most words, signs and literals in one text of statements.", minimum=16)
+    nesting: int = setting(
+        64, "Deepest nesting of brackets, sub-selects and CASE in a statement.", minimum=4, maximum=128
+    )
+    chain: int = setting(400, "Most terms of one chain of AND, OR, +, UNION ALL and the like.", minimum=4, maximum=1_000)
     plan_attempts: int = setting(
         16, "How often a query is planned again because the catalog changed meanwhile; then PLAN_OUTDATED.", minimum=1
     )

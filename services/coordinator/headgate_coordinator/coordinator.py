@@ -94,7 +94,12 @@ class Coordinator:
             store,
             run=run_planner,
             limits=StatementLimits(
-                max_length=limits.statement_size, max_statements=limits.statements, schema=schema_limits
+                max_length=limits.statement_size,
+                max_tokens=limits.tokens,
+                max_statements=limits.statements,
+                max_depth=limits.nesting,
+                max_chain=limits.chain,
+                schema=schema_limits,
             ),
             settings=_planning(config),
         )

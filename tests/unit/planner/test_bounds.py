@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
+from headgate_coordinator.config import Limits
 from headgate_coordinator.errors import STATEMENT_TOO_LARGE
 from headgate_coordinator.sql.errors import StatementError
+from headgate_coordinator.sql.limits import StatementLimits
+from headgate_coordinator.sql.parse import parse_statements
+from headgate_coordinator.sql.planner import plan_query
 from headgate_coordinator.sql.settings import PlannerSettings
+from headgate_coordinator.sql.statements import QueryStatement
 from tests.unit.planner.kit import CATALOG, MemoryView, plan
 
 VIEW = MemoryView(CATALOG).apply("CREATE SINK out(vehicle INT32) TYPE PRINT ON edge")
@@ -74,3 +81,24 @@ def test_wide_rows_are_planned() -> None:
         f"CREATE SINK out({columns}) TYPE VOID"
     )
     assert len(plan("SELECT * FROM wide INTO out", view).fragments[0].compute.output.fields) == 2_000
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(" * 126 + "speed > 1" + ")" * 126,
+        "CASE WHEN speed > 1 THEN " * 120 + "TRUE" + " END" * 120,
+        " AND ".join(f"1 < {number} + highway" for number in range(999)),
+        " + ".join(["highway"] * 999) + " > 1",
+    ],
+    ids=["brackets", "case", "and", "plus"],
+)
+def test_the_largest_limits_that_can_be_set_are_held_to_the_end(condition: str) -> None:
+    settings = {field.name: field for field in fields(Limits)}
+    limits = StatementLimits(
+        max_depth=settings["nesting"].metadata["maximum"], max_chain=settings["chain"].metadata["maximum"]
+    )
+    (statement,) = parse_statements(f"SELECT vehicle FROM lrb WHERE {condition} INTO out", limits)
+    assert isinstance(statement, QueryStatement)
+    made = plan_query(statement, VIEW, None)
+    assert made.fragments
