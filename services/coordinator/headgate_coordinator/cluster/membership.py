@@ -42,8 +42,10 @@ UNKNOWN_ROUND_TRIP = 0.25
 EAGER = (0.02, 0.05, 0.1, 0.25)
 # Moments in an interval at which agents are asked, some in each.
 SLOTS = 4
-# An agent that renews its session, and says that it has no news, is asked after so many intervals at the latest.
-PATIENCE = 3
+# An agent that goes on renewing its session without news is asked after so many intervals at the latest.
+PATIENCE = 10
+# An agent is told to renew so many times in a TTL.
+RENEWALS = 3
 
 
 @dataclass(slots=True)
@@ -155,8 +157,8 @@ class Membership:
     def renewed(self, agent_uid: str, version: int) -> None:
         """The agent has renewed its session: asked now if it did not answer before, or has something new to tell.
 
-        Otherwise it is a sign of life like an answer: the next question can wait, but not for ever, because only an
-        answer shows that the agent can be reached.
+        Otherwise it is a sign of life like an answer: the next question can wait until the next renewal is late, but
+        not for ever, because only an answer shows that the agent can be reached.
         """
         agent = self._agents.get(agent_uid)
         if agent is None:
@@ -165,7 +167,8 @@ class Membership:
             self._plan(agent, 0.0, sooner=True)
         elif version and agent.timer is not None and not agent.eager:
             now = self._clock.monotonic()
-            due = min(self._slot(now), agent.polled_at + PATIENCE * self._timings.poll_interval)
+            next_renewal = now + self._timings.session_ttl / RENEWALS
+            due = min(self._slot(next_renewal), agent.polled_at + PATIENCE * self._timings.poll_interval)
             if due > agent.due:
                 self._plan(agent, due - now)
 
@@ -280,19 +283,17 @@ class Membership:
         if agent.active and agent.eager:
             agent.eager -= 1
             return started + EAGER[len(EAGER) - 1 - agent.eager]
-        return self._slot(started) if agent.active else started + self._probe_interval()
+        timings = self._timings
+        pause = timings.poll_interval * 0.9 if agent.active else timings.probe_interval
+        return self._slot(started + pause * self._source.uniform(0.9, 1.1))
 
     def _slot(self, after: float) -> float:
-        """About an interval after `after`.
+        """Soon after `after`.
 
         Agents that are asked in the same moment cost less than those asked one by one: their answers come together.
         """
-        interval = self._timings.poll_interval
-        slot = interval / SLOTS
-        return math.ceil((after + interval * self._source.uniform(0.8, 1.0)) / slot) * slot
-
-    def _probe_interval(self) -> float:
-        return self._timings.probe_interval * self._source.uniform(0.9, 1.1)
+        slot = self._timings.poll_interval / SLOTS
+        return math.ceil(after / slot) * slot
 
     def time_limit(self, agent: Polled) -> float:
         timings = self._timings
