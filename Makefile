@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 STAMP := .venv/.headgate-setup
 PROJECTS := $(wildcard pyproject.toml protos/pyproject.toml services/*/pyproject.toml tests/simulation/pyproject.toml)
 
-.PHONY: help setup check test protos lock bench simulate demo clean
+.PHONY: help setup check test protos lock bench simulate chaos demo clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ setup: $(STAMP) ## Make .venv what requirements.lock says
 check: $(STAMP) ## Format, lint, types, contracts, protos and unit tests: under a minute
 	@$(PYTHON) tools/check.py
 
-test: $(STAMP) ## Everything: check, all tests with real servers, 40 simulation seeds
+test: $(STAMP) ## Everything: check, all tests with real servers, 2,000 simulation seeds
 	@$(PYTHON) tools/run_tests.py
 
 protos: $(STAMP) ## Generate protos/gen/python from protos/headgate
@@ -36,6 +36,9 @@ bench: $(STAMP) ## Run one benchmark: make bench NAME=create_query (no NAME list
 
 simulate: $(STAMP) ## Run the simulator: SEEDS=n runs n seeds, SEED=n replays one, neither runs until a failure
 	@$(PYTHON) tools/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED))
+
+chaos: $(STAMP) ## Break real servers under load and check that nothing acknowledged is lost: HOURS=n, SEED=n
+	@$(PYTHON) -m tests.chaos.campaign
 
 demo: $(STAMP) ## From nothing to a running cluster that survives the loss of an agent, in under a minute
 	@$(PYTHON) tools/demo.py

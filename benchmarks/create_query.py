@@ -36,6 +36,7 @@ from headgate_coordinator.api.planning import Planning
 from headgate_coordinator.api.queries import QueryService
 from headgate_coordinator.catalog import bundles, fragments, query_states, schema, sessions
 from headgate_coordinator.catalog.connect import connect
+from headgate_coordinator.catalog.drafts import Drafts, Unplanned
 from headgate_coordinator.catalog.operations import OPERATIONS, Rules
 from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND, Store
 from headgate_coordinator.catalog.tx import Tx
@@ -104,19 +105,27 @@ def _lead(tx: Tx) -> int:
 
 
 async def fill(made: Catalog) -> None:
-    """Creates everything by the operations that requests use, an agent's share in each transaction."""
+    """Creates everything by the operations that requests use, an agent's share in one transaction."""
     for number in range(made.agents):
         agent = f"agent_{number}"
         text = "".join(_statements(agent, source) for source in range(SOURCES_PER_AGENT))
         steps = bundles.steps_of([catalog.BundleItem(statement=text)], made.planning.parse_now)
-        await made.store.write(partial(_share, made.planning, agent, steps))
+        await made.store.write(partial(_join, agent))
+        drafts = await made.planning.drafts(bundles.queries_of(steps), attempts=1)
+        try:
+            await made.store.write(partial(_share, steps, drafts))
+        except Unplanned as unplanned:
+            await made.store.write(partial(_share, steps, await made.planning.plan_bundle(unplanned)))
 
 
-def _share(planning: Planning, agent: str, steps: list[bundles.Step], tx: Tx) -> None:
+def _join(agent: str, tx: Tx) -> None:
     request = catalog.CreateAgentRequest(name=agent, address=f"{agent}:7410", slots=1_000)
     OPERATIONS[type(request)].apply(tx, request, RULES)
     tx.connection.execute(update(schema.agents).where(schema.agents.c.name == agent).values(state="ACTIVE"))
-    bundles.apply_bundle(tx, steps, RULES, planning.plan_inside)
+
+
+def _share(steps: list[bundles.Step], drafts: Drafts, tx: Tx) -> None:
+    bundles.apply_bundle(tx, steps, RULES, drafts)
 
 
 def _statements(agent: str, number: int) -> str:

@@ -43,6 +43,7 @@ def typed_folders() -> list[str]:
         *sorted(ROOT.glob("services/*/headgate_*")),
         ROOT / "tools",
         ROOT / "tests" / "servers",
+        ROOT / "tests" / "chaos",
         ROOT / "tests" / "conftest.py",
         ROOT / "tests" / "simulation",
         ROOT / "benchmarks",

@@ -9,8 +9,10 @@ from pathlib import Path
 
 # Reasons are declared where they belong; a server has all of them.
 import headgate_common.server  # noqa: F401
+from headgate_agent.errors import REASONS as AGENT
 from headgate_common.errors import COMMON, Reason
-from headgate_coordinator.errors import REASONS
+from headgate_coordinator.errors import REASONS as COORDINATOR
+from headgate_engine.errors import REASONS as ENGINE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 
@@ -56,8 +58,10 @@ def table(reasons: Iterable[Reason]) -> str:
 
 def page() -> str:
     common = {reason.name for reason in COMMON}
-    own = [reason for reason in REASONS if reason.name not in common]
-    return f"{HEAD}\n## Of every service\n\n{table(COMMON)}\n## Of the coordinator\n\n{table(own)}"
+    text = f"{HEAD}\n## Of every service\n\n{table(COMMON)}"
+    for title, reasons in (("the coordinator", COORDINATOR), ("agents", AGENT), ("engines", ENGINE)):
+        text += f"\n## Of {title}\n\n{table(one for one in reasons if one.name not in common)}"
+    return text
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
-SEEDS = int(os.environ.get("HEADGATE_SEEDS", "40"))
+SEEDS = int(os.environ.get("HEADGATE_SEEDS", "2000"))
 CLOSING = re.compile(r"^=+ .*\b(?:passed|failed|error|errors|no tests ran|deselected)\b.* in [\d.]+s.*=+$")
 
 

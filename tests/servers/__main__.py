@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.servers.kafka import find_java, find_libs
 from tests.servers.minio import find_minio
 from tests.servers.postgres import find_bin_folder, unprivileged_user
 
+ROOT = Path(__file__).resolve().parents[2]
 # Each tool that set-up may want, with what cannot be had without it.
 TOOLS = {
     "java": "JDK: Kafka and everything on Spark",
@@ -33,11 +35,22 @@ def find_kafka() -> Path:
     return find_libs()
 
 
+def find_spark_jars() -> Path:
+    """The jars of Spark's Kafka connector; the tool that people use fetches them."""
+    done = subprocess.run(
+        [sys.executable, "tools/spark_jars.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ServerMissing(done.stderr.strip())
+    return Path(done.stdout.strip().splitlines()[-1]).parent
+
+
 SERVERS: dict[str, Callable[[], Path]] = {
     "postgres": find_postgres,
     "kafka": find_kafka,
     "minio": find_minio,
     "grpcurl": find_grpcurl,
+    "spark-jars": find_spark_jars,
 }
 
 
@@ -51,9 +64,9 @@ def prepare() -> int:
             where = find()
         except ServerMissing as error:
             missing.append(name)
-            print(f"servers: {name:<9} MISSING; its tests will be skipped. {error}")
+            print(f"servers: {name:<10} MISSING; its tests will be skipped. {error}")
         else:
-            print(f"servers: {name:<9} {where}")
+            print(f"servers: {name:<10} {where}")
     if missing and servers_required():
         print(f"servers: HEADGATE_REQUIRE_SERVERS is set, and {', '.join(missing)} cannot be had", file=sys.stderr)
         return 1

@@ -13,25 +13,18 @@ from headgate_coordinator.catalog import schema
 from headgate_coordinator.catalog.inline import InlineDatabase
 from headgate_simulation.database import FastDatabase
 
+agents = schema.agents
+# Every column that needs a value gets one; these matter here.
 AGENT = {
-    "address": "h:1",
+    **{column.name: "" if column.type.python_type is str else 1 for column in agents.c if not column.nullable},
     "slots": 3,
-    "zone": "",
-    "group_name": "default",
     "labels": "{}",
     "roles": "[]",
     "has_engine": True,
     "state": "ACTIVE",
-    "state_reason": "",
-    "state_time": 1,
-    "incarnation": "",
-    "protocol_version": 1,
-    "volume_id": "",
     "session_uid": None,
     "time": 5,
-    "revision": 1,
 }
-agents = schema.agents
 
 
 def plain(rows: Any) -> list[tuple[Any, ...]]:
@@ -42,9 +35,9 @@ def work(connection: Any) -> list[Any]:
     """Statements of every form that the catalog uses; what they answered."""
     out: list[Any] = []
     for number in range(6):
-        values = {**AGENT, "uid": f"u{number}", "name": f"n{number}", "address": f"h:{number}"}
+        values = {**AGENT, "uid": f"u{number}", "name": f"n{number}", "address": f"h:{number}", "node_id": number + 1}
         if number % 2:
-            connection.execute(insert(agents).values(**values, slots_used=0))
+            connection.execute(insert(agents).values(**{**values, "slots_used": 0}))
         else:
             connection.execute(agents.insert(), {**values, "slots_used": number % 3})
     connection.execute(

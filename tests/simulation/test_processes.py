@@ -108,6 +108,28 @@ def test_a_stop_that_leaves_a_task_behind_is_told() -> None:
     simulate(leaks, leaking)
 
 
+def test_a_process_that_is_told_twice_to_stop_stops_once() -> None:
+    async def slow(environment: Environment) -> Ticker:
+        made = Ticker(environment)
+        stop = made.stop
+
+        async def later() -> None:
+            await asyncio.sleep(2)
+            await stop()
+
+        made.stop = later  # type: ignore[method-assign]
+        return made
+
+    async def test(process: Process, loop: SimulationLoop) -> None:
+        await asyncio.sleep(1.5)
+        first, second = await asyncio.gather(process.stop(), process.stop())
+        assert first == [] and second == []
+        assert not process.up
+        assert 3.5 <= loop.time() < 4.0
+
+    simulate(test, slow)
+
+
 def test_the_wall_clock_jumps_and_the_monotonic_one_never_does() -> None:
     async def test(process: Process, loop: SimulationLoop) -> None:
         wall, monotonic = process.clock.wall(), process.clock.monotonic()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from headgate_simulation.generate import generate
 from headgate_simulation.planted import by_name, plant
 from headgate_simulation.pool import run_seeds
 from headgate_simulation.report import minimal, tell
+from headgate_simulation.shrink import shrink
 from headgate_simulation.world import run
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -56,7 +59,8 @@ def test_seeds_differ() -> None:
 def test_runs_are_as_large_as_promised() -> None:
     plans = [generate(seed) for seed in range(1, 200)]
     assert all(3 <= len(plan.agents) <= 8 for plan in plans)
-    assert all(sum(o.kind == "create_query" for o in plan.operations) >= 5 for plan in plans)
+    queries = [sum(o.kind == "create_query" for o in plan.operations) for plan in plans]
+    assert min(queries) >= 5 and sorted(queries)[len(queries) // 2] <= 20
     assert all(len(plan.faults) >= 10 for plan in plans)
     kinds = {fault.kind for plan in plans for fault in plan.faults}
     assert {
@@ -82,8 +86,7 @@ def test_some_seeds_pass() -> None:
     "line", [line for line in REGRESSIONS.read_text().splitlines() if line and not line.startswith("#")]
 )
 def test_what_once_failed_passes(line: str) -> None:
-    seed, _, rest = line.partition(" ")
-    kept = rest.partition(":")[0].strip()
+    seed, _, kept = line.partition(":")[0].partition(" ")
     plan = generate(int(seed))
     result = run(plan.keep(kept.split(",")) if kept else plan)
     assert result.failure is None, result.failure
@@ -93,17 +96,46 @@ def test_a_failure_is_told_with_seed_minimal_plan_and_story() -> None:
     with plant(by_name("running without confirmation")):
         seed = next(seed for seed in range(1, 50) if run(generate(seed)).failure is not None)
         result = run(generate(seed))
-        small = minimal(result)
+        shrunk = minimal(result)
+        assert shrunk.gave_up_after is None
+        small = shrunk.result
         assert small.failure is not None
         assert result.failure is not None
         assert small.failure.invariant == result.failure.invariant
         assert len(small.plan.ids) < len(result.plan.ids) / 4
         assert run(small.plan).digest == small.digest
-        told = "\n".join(tell(result, small))
+        told = "\n".join(tell(result, shrunk))
     assert f"seed {seed} FAILED" in told
     assert f"--seed {seed} --keep {','.join(small.plan.ids)}" in told
     assert "story:" in told
     assert "RUNNING" in told
+
+
+def test_the_search_for_a_smaller_plan_ends_in_time_and_says_so() -> None:
+    plan = generate(1)
+    passed = iter(range(1000))
+    shrunk = shrink(plan, lambda smaller: True, patience=5.0, now=lambda: float(next(passed)))
+    assert shrunk.gave_up and shrunk.runs == 4
+    assert len(shrunk.plan.ids) < len(plan.ids)
+    with plant(by_name("running without confirmation")):
+        result = next(result for seed in range(1, 50) if (result := run(generate(seed))).failure is not None)
+        told = "\n".join(tell(result, minimal(result, patience=1e-9)))
+    assert "given up after 1e-09 s and 0 runs" in told
+
+
+def test_seeds_without_an_end_are_handed_out_as_they_are_run() -> None:
+    taken = 0
+
+    def seeds() -> Iterator[int]:
+        nonlocal taken
+        for seed in itertools.count(1):
+            taken = seed
+            yield seed
+
+    outcomes = run_seeds(seeds(), 2)
+    assert {outcome.seed for outcome in itertools.islice(outcomes, 4)} <= set(range(1, 20))
+    outcomes.close()  # type: ignore[attr-defined]
+    assert taken < 200
 
 
 def test_the_command_replays_a_seed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +149,7 @@ def test_the_command_counts_and_fails(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--seeds", "2", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 0 failed"
     with plant(by_name("running without confirmation")):
-        assert main(["--seeds", "5", "--jobs", "1", "--no-shrink"]) == 1
+        assert main(["--seeds", "5", "--jobs", "1", "--patience", "0"]) == 1
     counted = re.fullmatch(r"(\d+) passed, (\d+) failed", capsys.readouterr().out.splitlines()[-1])
     assert counted is not None
     passed, failed = map(int, counted.groups())
@@ -126,5 +158,5 @@ def test_the_command_counts_and_fails(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_command_without_an_end_stops_at_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     with plant(by_name("running without confirmation")):
-        assert main(["--jobs", "1", "--no-shrink"]) == 1
+        assert main(["--jobs", "1", "--patience", "0"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].endswith("1 failed")

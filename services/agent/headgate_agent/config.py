@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headgate_agent.kafka.config import KafkaConfig
+from headgate_agent.log.config import LogConfig
 from headgate_common.config import Seconds, section, setting
 from headgate_common.settings import ServerConfig
 
@@ -40,14 +42,21 @@ class AgentConfig:
     slots: int = setting(8, "How many slots it offers.", minimum=0, maximum=100_000)
     zone: str = setting("", "Failure domain; empty: none.")
     group: str = setting("default", "Isolation group.")
+    peers: tuple[str, ...] = setting(
+        (),
+        "Agents it can send data to, where links are declared. Used when the agent is new to the catalog; later "
+        "changes are made there.",
+    )
     labels: Mapping[str, str] = setting({}, "Free labels.")
-    roles: tuple[Literal["log", "fragments"], ...] = setting(("fragments",), "What it is for.")
+    roles: tuple[Literal["log", "fragments"], ...] = setting(("log", "fragments"), "What it is for.")
     engine: str = setting(
         SIMULATED,
         "What runs fragments. `simulated` is all there is so far: runs take time and move no data. Empty: no compute "
         "fragments are placed here.",
     )
     timings: Timings = section(Timings, "Every interval and deadline.")
+    log: LogConfig = section(LogConfig, "The log; for the role `log`.")
+    kafka: KafkaConfig = section(KafkaConfig, "The port for Kafka clients; for the role `log`.")
 
     def __post_init__(self) -> None:
         if not self.coordinator:

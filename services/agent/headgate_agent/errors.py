@@ -14,7 +14,7 @@ STALE_TERM = _r(
     StatusCode.ABORTED,
     "The command comes from a coordinator that no longer leads: the agent has obeyed a higher term.",
 )
-STALE_EPOCH = _r("STALE_EPOCH", StatusCode.ABORTED, "The agent knows a later run, or has forgotten this one.")
+STALE_EPOCH = _r("STALE_EPOCH", StatusCode.ABORTED, "The epoch has passed: a later run, or another leader, is known.")
 WRONG_INCARNATION = _r(
     "WRONG_INCARNATION", StatusCode.ABORTED, "The command is for another process than the one that answers."
 )
@@ -41,4 +41,132 @@ DATA_IN_USE = _r(
     StatusCode.FAILED_PRECONDITION,
     "Another process uses the agent's data folder.",
     "Give each agent its own.",
+)
+MALFORMED_ROW = _r(
+    "MALFORMED_ROW",
+    StatusCode.INVALID_ARGUMENT,
+    "A source has a row that cannot be read, and is told to fail on one.",
+    "Correct the row, or create the source with on_error = 'skip'.",
+)
+SOURCE_MISMATCH = _r(
+    "SOURCE_MISMATCH",
+    StatusCode.FAILED_PRECONDITION,
+    "What a source gives does not fit its columns or its parser.",
+    "Create the source with the columns and options of its data.",
+)
+SOURCE_MISSING = _r(
+    "SOURCE_MISSING",
+    StatusCode.NOT_FOUND,
+    "There is no file at a source's path, or it cannot be read.",
+    "Put it there, or let the source follow the path.",
+)
+SOURCE_CHANGED = _r(
+    "SOURCE_CHANGED",
+    StatusCode.DATA_LOSS,
+    "A file is no longer what was read of it: it was cut, replaced or removed before its end was reached.",
+    "Put the file back, or create the query again to read what is there now.",
+)
+TARGET_FORBIDDEN = _r(
+    "TARGET_FORBIDDEN",
+    StatusCode.PERMISSION_DENIED,
+    "A source or sink names a path or an address that this agent is not configured to touch.",
+    "Allow it with fragments.file_roots or fragments.tcp_targets.",
+)
+SOURCE_UNREACHABLE = _r(
+    "SOURCE_UNREACHABLE",
+    StatusCode.UNAVAILABLE,
+    "A TCP source could not connect, or its connection broke, and is told not to connect again.",
+)
+SINK_CHANGED = _r(
+    "SINK_CHANGED",
+    StatusCode.DATA_LOSS,
+    "A sink's file is no longer the one that rows were delivered to, or has lost some of them.",
+    "Put the file back, or create the query again.",
+)
+SINK_IN_USE = _r(
+    "SINK_IN_USE", StatusCode.FAILED_PRECONDITION, "Another sink writes to the same file.", "Give each its own file."
+)
+SINK_UNAVAILABLE = _r(
+    "SINK_UNAVAILABLE",
+    StatusCode.UNAVAILABLE,
+    "A sink's target cannot be written. Nothing that was not acknowledged is kept.",
+    "Free space on its volume, or repair it; delivery begins again where it stopped.",
+)
+NOT_LEADER = _r(
+    "NOT_LEADER",
+    StatusCode.UNAVAILABLE,
+    "The process that was asked does not lead: of a partition, `leader` and `address` in the metadata say who does.",
+    "Ask the one that is named; where none is, try again a little later.",
+)
+LEASE_CONFLICT = _r(
+    "LEASE_CONFLICT",
+    StatusCode.UNAVAILABLE,
+    "The agent cannot be sure that it still leads the partition, so it answers for nothing; records may be stored.",
+    "Try again: it, or another agent, leads soon.",
+)
+UNKNOWN_PARTITION = _r(
+    "UNKNOWN_PARTITION", StatusCode.NOT_FOUND, "There is no such topic or partition, as far as the agent knows."
+)
+OFFSET_OUT_OF_RANGE = _r(
+    "OFFSET_OUT_OF_RANGE",
+    StatusCode.OUT_OF_RANGE,
+    "The offset is before the start of the partition or after its end; the metadata say where these are.",
+    "Begin at `earliest` or `latest`.",
+)
+RECORD_TOO_LARGE = _r(
+    "RECORD_TOO_LARGE",
+    StatusCode.INVALID_ARGUMENT,
+    "A record batch is larger than the topic's max_message_bytes; nothing was stored.",
+    "Send smaller records, or raise the topic's setting.",
+)
+CORRUPT_BATCH = _r(
+    "CORRUPT_BATCH",
+    StatusCode.INVALID_ARGUMENT,
+    "The bytes are not whole record batches with magic 2, or their CRC is wrong; nothing was stored.",
+)
+RECORDS_REFUSED = _r(
+    "RECORDS_REFUSED", StatusCode.INVALID_ARGUMENT, "The records break a rule of the log; nothing was stored."
+)
+SEQUENCE_REFUSED = _r(
+    "SEQUENCE_REFUSED",
+    StatusCode.FAILED_PRECONDITION,
+    "A batch of an idempotent producer does not follow its last one; nothing was stored. `problem` has Kafka's name.",
+)
+TOPIC_INTERNAL = _r(
+    "TOPIC_INTERNAL",
+    StatusCode.FAILED_PRECONDITION,
+    "The topic belongs to a query, which alone writes to it.",
+)
+WAL_UNAVAILABLE = _r(
+    "WAL_UNAVAILABLE",
+    StatusCode.UNAVAILABLE,
+    "The agent's write-ahead log cannot be written; nothing was stored.",
+    "Free space on the agent's data volume.",
+)
+OBJECT_STORE_UNAVAILABLE = _r(
+    "OBJECT_STORE_UNAVAILABLE", StatusCode.UNAVAILABLE, "The object store does not answer as it should.", "Try again."
+)
+DATA_DAMAGED = _r(
+    "DATA_DAMAGED",
+    StatusCode.DATA_LOSS,
+    "An object that the catalog knows is missing or damaged.",
+    "Restore it in the object store, or delete the records before it.",
+)
+GROUP_IN_USE = _r(
+    "GROUP_IN_USE",
+    StatusCode.FAILED_PRECONDITION,
+    "The consumer group has members, so only they may commit its offsets.",
+    "Stop the consumers of the group first, or use another group.",
+)
+GROUP_UNAVAILABLE = _r(
+    "GROUP_UNAVAILABLE",
+    StatusCode.UNAVAILABLE,
+    "No agent can lead the consumer group now.",
+    "Try again: it is a matter of seconds unless agents or the coordinator are away.",
+)
+STAGE_NOT_FOUND = _r(
+    "STAGE_NOT_FOUND",
+    StatusCode.NOT_FOUND,
+    "A commit names a stage that is not there: it was dropped with the run that made it.",
+    "Stage its batches again.",
 )

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate.cluster.v1 import membership_service_pb2
+from headgate_agent.coordinators import Coordinators
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
@@ -47,6 +48,9 @@ class Identity:
     roles: tuple[str, ...] = ()
     volume_id: str = ""
     has_engine: bool = False
+    # Where Kafka clients reach it; empty if it serves none.
+    kafka_address: str = ""
+    peers: tuple[str, ...] = ()
 
 
 class Member:
@@ -65,14 +69,11 @@ class Member:
         """`coordinators` are addresses, tried in turn; `timeout` is for one call, in seconds."""
         self._identity = identity
         self._registry = registry
-        self._transport = transport
-        self._coordinators = tuple(coordinators)
+        # Shared with whatever else of this process asks the coordinator.
+        self.coordinators = Coordinators(transport, coordinators, timeout=timeout)
         self._clock = clock
         self._source = source
-        self._timeout = timeout
         self._backoff = backoff
-        self._turn = 0
-        self._leader = ""
         self._session = ""
         self._valid_until = 0.0
         # Why it is not a member now; empty if it is.
@@ -82,6 +83,11 @@ class Member:
     def session(self) -> str | None:
         """The session while it is certainly alive, counted from before the last renewal was sent; else None."""
         return self._session if self._session and self._clock.monotonic() < self._valid_until else None
+
+    @property
+    def valid_until(self) -> float:
+        """When the session can no longer be relied upon, on the monotonic clock, unless it is renewed before."""
+        return self._valid_until
 
     async def run(self) -> None:
         """Stays a member until it is cancelled. AGENT_DROPPED if it was dropped for good."""
@@ -122,7 +128,8 @@ class Member:
             self.trouble = ""
             await self._registry.saw_term(answer.term)
             log.info(
-                "registered", extra={"agent": self._identity.name, "term": answer.term, "coordinator": self._leader}
+                "registered",
+                extra={"agent": self._identity.name, "term": answer.term, "coordinator": self.coordinators.leader},
             )
             return ttl
 
@@ -163,20 +170,7 @@ class Member:
             pass
 
     async def _call(self, method: str, request: Message) -> Message:
-        """Asks the leader where it is known, else the coordinators in turn."""
-        address = self._leader or self._coordinators[self._turn % len(self._coordinators)]
-        try:
-            answer = await self._transport.call(address, _METHODS[method], request, timeout=self._timeout)
-        except HeadgateError as error:
-            named = error.metadata.get("leader", "") if error.reason.name == "NOT_LEADER" else ""
-            if named and named != address:
-                self._leader = named
-            elif error.reason.name in ("NOT_LEADER", "UNREACHABLE", "DEADLINE_EXCEEDED", "SHUTTING_DOWN"):
-                self._leader = ""
-                self._turn += 1
-            raise
-        self._leader = address
-        return answer
+        return cast(Message, await self.coordinators.call(_METHODS[method], request))
 
     def _request(self) -> cluster.RegisterAgentRequest:
         identity = self._identity
@@ -192,5 +186,7 @@ class Member:
             roles=[catalog.AgentRole.Value(f"AGENT_ROLE_{role.upper()}") for role in identity.roles],
             volume_id=identity.volume_id,
             has_engine=identity.has_engine,
+            kafka_address=identity.kafka_address,
+            peers=identity.peers,
             fragments=self._registry.fragments,
         )

@@ -13,12 +13,24 @@ from headgate_agent.fragments.journal import FileJournal
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_agent.fragments.runner import SimulatedRunner
 from headgate_agent.fragments.service import FragmentService
+from headgate_agent.groups.groups import Groups
+from headgate_agent.kafka.port import KafkaPort, make_groups, make_offsets, tls_context
 from headgate_agent.load import Load
+from headgate_agent.log.assembly import AgentLog, guarded_store, open_log
+from headgate_agent.log.edge_service import EdgeService
+from headgate_agent.log.guarded_objects import GuardedObjects
+from headgate_agent.log.metrics import LogMetrics
+from headgate_agent.log.service import LogService
+from headgate_agent.log.store_identity import LABEL
+from headgate_agent.log.store_identity import identity as identity_of
 from headgate_agent.member import Identity, Member
 from headgate_common.arguments import Flag
 from headgate_common.backoff import Backoff
+from headgate_common.config import ConfigError
+from headgate_common.dispatch import Service
 from headgate_common.errors import HeadgateError
 from headgate_common.server import App, Runtime, run_server
+from headgate_common.tls import check_listen
 
 FLAGS = (
     Flag("--coordinator", "coordinator", "ADDRESSES", "addresses of the coordinators, separated by commas"),
@@ -26,6 +38,9 @@ FLAGS = (
     Flag("--data", "data", "FOLDER", "where it keeps what must survive a crash"),
     Flag("--slots", "slots", "NUMBER", "how many slots it offers"),
     Flag("--roles", "roles", "ROLES", "log, fragments"),
+    Flag("--object-store", "log.object_store", "WHERE", "where segments are: a folder, s3://, gs://, az://, memory://"),
+    Flag("--kafka-listen", "kafka.listen", "ADDRESS", "address for Kafka clients; empty: none"),
+    Flag("--kafka-advertise", "kafka.advertise", "ADDRESS", "address that Kafka clients are told"),
     Flag("--engine", "engine", "ENGINE", "what runs compute fragments"),
 )
 
@@ -40,6 +55,11 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         await registry.open()
         name = config.name.lower()
         service = FragmentService(registry, name, Load(runtime.clock, lambda: registry.backlog))
+        port = await _kafka(config, runtime)
+        leads = "log" in config.roles
+        metrics = LogMetrics(runtime.registry)
+        objects = guarded_store(config.log, config.data, metrics, runtime.source) if leads else None
+        store = await identity_of(objects, runtime.ids, runtime.source) if objects is not None else ""
         identity = Identity(
             name=name,
             address=runtime.address,
@@ -47,10 +67,12 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             slots=config.slots,
             zone=config.zone,
             group=config.group,
-            labels=dict(config.labels),
+            labels={**config.labels, **({LABEL: store} if store else {})},
             roles=config.roles,
             volume_id=volume_id(config.data, runtime.ids),
             has_engine=bool(config.engine),
+            kafka_address=port.advertised if port is not None else "",
+            peers=tuple(dict.fromkeys(config.peers)),
         )
         member = Member(
             identity,
@@ -60,22 +82,117 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             clock=runtime.clock,
             source=runtime.source,
             timeout=config.timings.call_timeout,
-            backoff=Backoff(initial=config.timings.retry_min, cap=config.timings.retry_max),
+            backoff=_backoff(config),
         )
+        services: list[Service] = [service]
+        log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
+        if log is not None:
+            services.append(_serve_log(config, runtime, member, log, port, name))
+            services.append(EdgeService(log.broker, runtime.clock))
         membership = runtime.supervise(member.run(), "membership")
         runtime.supervise(_watch(journal), "journal")
 
         async def leave() -> None:
+            if log is not None:
+                # While its session lives: others take over what it leads.
+                await log.broker.leave()
             membership.cancel()
             service.left = True
             await member.leave()
 
         def unready() -> Sequence[str]:
-            return (member.trouble,) if member.trouble else ()
+            troubles = (member.trouble, log.broker.trouble if log is not None else "")
+            return tuple(trouble for trouble in troubles if trouble)
 
-        yield App(services=[service], unready=unready, draining=leave)
+        yield App(services=services, unready=unready, draining=leave)
+        if port is not None:
+            await port.close()
+        if log is not None:
+            await log.close()
         await registry.close()
         await journal.close()
+
+
+async def _kafka(config: AgentConfig, runtime: Runtime) -> KafkaPort | None:
+    """Takes the port for Kafka clients, whose address the agent registers with; it answers once there is a log."""
+    if "log" not in config.roles or not config.kafka.listen:
+        return None
+    check_listen(config.kafka.listen, config.server.tls, insecure=config.server.insecure)
+    port = KafkaPort(config.kafka, runtime.clock)
+    try:
+        await port.bind(tls_context(config.server.tls))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot listen on {config.kafka.listen} for Kafka clients: {error}; choose another address with "
+            "--kafka-listen, or none with --kafka-listen ''"
+        ) from error
+    return port
+
+
+async def _open_log(
+    config: AgentConfig,
+    runtime: Runtime,
+    member: Member,
+    identity: Identity,
+    objects: GuardedObjects,
+    metrics: LogMetrics,
+) -> AgentLog:
+    log = await open_log(
+        config.log,
+        config.data,
+        objects,
+        name=identity.name,
+        volume_id=identity.volume_id,
+        member=member,
+        metrics=metrics,
+        clock=runtime.clock,
+        ids=runtime.ids,
+        source=runtime.source,
+        backoff=_backoff(config),
+    )
+    runtime.supervise(log.view.run(), "view")
+    runtime.supervise(log.broker.run(), "log")
+    runtime.supervise(log.upkeep.run(), "upkeep")
+    return log
+
+
+def _serve_log(
+    config: AgentConfig, runtime: Runtime, member: Member, log: AgentLog, port: KafkaPort | None, name: str
+) -> LogService:
+    """The log over gRPC, and to Kafka clients where there is a port for them."""
+    groups: Groups = make_groups(
+        name,
+        log.view,
+        member.coordinators,
+        lambda: member.session,
+        config.kafka,
+        clock=runtime.clock,
+        source=runtime.source,
+    )
+    runtime.supervise(groups.run(), "groups")
+    if port is not None:
+        port.start(
+            name,
+            log.broker,
+            groups,
+            member.coordinators,
+            ids=runtime.ids,
+            source=runtime.source,
+            registry=runtime.registry,
+        )
+    return LogService(
+        log.broker,
+        transport=runtime.transport,
+        clock=runtime.clock,
+        source=runtime.source,
+        name=name,
+        groups=make_offsets(name, groups, runtime.transport),
+        work=log.work,
+    )
+
+
+def _backoff(config: AgentConfig) -> Backoff:
+    return Backoff(initial=config.timings.retry_min, cap=config.timings.retry_max)
 
 
 async def _watch(journal: FileJournal) -> None:
@@ -89,7 +206,7 @@ def main() -> int:
         "agent",
         AgentConfig,
         build,
-        summary="Runs fragments of queries for a coordinator.",
+        summary="Leads topics and runs fragments of queries for a coordinator.",
         flags=FLAGS,
         reasons=REASONS,
     )

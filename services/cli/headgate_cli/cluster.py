@@ -27,6 +27,8 @@ from headgate_common.clock import Clock
 
 HOST = "127.0.0.1"
 _AGENT_PORTS = 10
+_DEFAULT_BASE = 7400
+_KAFKA_PORT = 9092
 _MISUSED = 2
 _SETTLED_SECONDS = 10.0
 _TAIL_LINES = 5
@@ -77,7 +79,19 @@ def layout(data: Path, agents: int, port_base: int, slots: int, log_level: str) 
     members = [coordinator]
     for index in range(agents):
         name, port = agent_name(index), port_base + _AGENT_PORTS + 2 * index
-        own = ("--name", name, "--coordinator", coordinator.address, "--slots", str(slots), "--data", str(data / name))
+        own: tuple[str, ...] = (
+            "--name",
+            name,
+            "--coordinator",
+            coordinator.address,
+            "--slots",
+            str(slots),
+            "--data",
+            str(data / name),
+        )
+        # Kafka clients expect the usual port; a second cluster on the machine takes any.
+        kafka = _KAFKA_PORT + index if port_base == _DEFAULT_BASE else 0
+        own += ("--object-store", str(data / "objects"), "--kafka-listen", f"{HOST}:{kafka}")
         log = logs / f"agent-{name}.log"
         members.append(Member(f"agent {name}", "headgate-agent", (*listen(port), *own), port, port + 1, log, stage=1))
     return members

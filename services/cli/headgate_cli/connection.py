@@ -19,6 +19,7 @@ from headgate.catalog.v1 import (
     statement_service_pb2,
     watch_service_pb2,
 )
+from headgate.log.v1 import group_service_pb2, log_service_pb2, topic_service_pb2
 from headgate_cli.failures import ExitCode, Failure
 from headgate_cli.options import Options
 from headgate_common.backoff import Backoff
@@ -32,10 +33,13 @@ T = TypeVar("T")
 
 _FILES = (
     agent_service_pb2,
+    group_service_pb2,
+    log_service_pb2,
     query_service_pb2,
     sink_service_pb2,
     source_service_pb2,
     statement_service_pb2,
+    topic_service_pb2,
     watch_service_pb2,
 )
 _METHODS: dict[str, Method] = {
@@ -84,6 +88,17 @@ class Connection:
                     raise
                 await self._before_retry(error, attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    async def call_at(self, address: str, method: str, request: Message) -> Any:
+        """Calls `Service.Method` of another process, once."""
+        return await self._transport.call(address, _METHODS[method], request, timeout=self._timeout)
+
+    async def stream_at(self, address: str, method: str, request: Message) -> AsyncIterator[Any]:
+        """A stream of another process, until the caller closes it or it breaks."""
+        stream = self._transport.stream(address, _METHODS[method], request, timeout=None)
+        async with aclosing(cast(Any, stream)) as messages:
+            async for message in messages:
+                yield message
 
     async def _before_retry(self, error: HeadgateError, attempt: int) -> None:
         leader = error.metadata.get("leader", "")

@@ -18,3 +18,11 @@ def seconds(text: str | float) -> float:
     if not written or _PART.sub("", written):
         raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 5m, 1h30m or 250ms")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
+
+
+def text(milliseconds: int) -> str:
+    """A duration in the largest unit that it is a whole number of, as `seconds` reads it."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"

@@ -1,7 +1,8 @@
 """Turns what the catalog holds into a bundle that makes it again.
 
-Order: agents, then links, logical sources, physical sources, sinks, queries, so that nothing is named before it is
-there. Queries that have ended, or are asked to, are left out: applying a bundle must not start them again.
+Order: agents, then links, topics, logical sources, physical sources, sinks, queries, so that nothing is named before it
+is there. Queries that have ended, or are asked to, are left out: applying a bundle must not start them again. So are
+the topics that queries make for themselves, and what records topics hold.
 """
 
 from __future__ import annotations
@@ -14,10 +15,22 @@ from typing import Any
 from google.protobuf import json_format
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
+from headgate_cli import topic_settings
 from headgate_cli.kinds import of_resource, short
 from headgate_cli.statements import words_of
 
 REDACTED = "[redacted]"
+# What a bundle is made of; what belongs to these comes with them.
+EXPORTED = (
+    catalog.RESOURCE_KIND_AGENT,
+    catalog.RESOURCE_KIND_NETWORK_LINK,
+    catalog.RESOURCE_KIND_LOGICAL_SOURCE,
+    catalog.RESOURCE_KIND_PHYSICAL_SOURCE,
+    catalog.RESOURCE_KIND_SINK,
+    catalog.RESOURCE_KIND_QUERY,
+    catalog.RESOURCE_KIND_TOPIC,
+)
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENDED = (catalog.QUERY_STATE_STOPPED, catalog.QUERY_STATE_TERMINATED, catalog.QUERY_STATE_FAILED)
 
@@ -36,6 +49,9 @@ def ordered(resources: Iterable[catalog.Resource], *, with_agents: bool) -> list
             )
             for link in by_kind.get("network_link", [])
         ]
+    items += [
+        catalog.BundleItem(create_topic=_topic(topic)) for topic in by_kind.get("topic", []) if not topic.internal
+    ]
     for source in by_kind.get("logical_source", []):
         request = catalog.CreateLogicalSourceRequest(name=source.name, schema=source.schema)
         items.append(catalog.BundleItem(create_logical_source=request))
@@ -58,6 +74,12 @@ def _agent(agent: catalog.Agent) -> catalog.CreateAgentRequest:
         labels=agent.labels,
         roles=agent.roles,
         without_engine=not agent.has_engine,
+    )
+
+
+def _topic(topic: log.Topic) -> log.CreateTopicRequest:
+    return log.CreateTopicRequest(
+        name=topic.name, partitions=topic.partitions, settings=topic.settings, group=topic.group
     )
 
 
@@ -105,6 +127,8 @@ def statement_of(item: catalog.BundleItem) -> str:
         case "create_network_link":
             link = item.create_network_link
             return f"CREATE NETWORK LINK FROM {link.from_agent} TO {link.to_agent}"
+        case "create_topic":
+            return _topic_sql(item.create_topic)
         case "create_logical_source":
             source = item.create_logical_source
             return f"CREATE LOGICAL SOURCE {source.name} {_columns(source.schema)}"
@@ -133,6 +157,16 @@ def _agent_sql(agent: catalog.CreateAgentRequest) -> str:
         parts.append(f"LABELS ({', '.join(labels)})")
     if agent.without_engine:
         parts.append("WITHOUT ENGINE")
+    return " ".join(parts)
+
+
+def _topic_sql(topic: log.CreateTopicRequest) -> str:
+    parts = [f'CREATE TOPIC "{topic.name}" PARTITIONS {topic.partitions}']
+    if topic.group:
+        parts.append(f"GROUP {text(topic.group)}")
+    settings = [f"{name} = {text(value)}" for name, value in topic_settings.texts(topic.settings)]
+    if settings:
+        parts.append("WITH (\n  " + ",\n  ".join(settings) + "\n)")
     return " ".join(parts)
 
 

@@ -15,6 +15,8 @@ import typer
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
+from headgate_cli import durations, sizes
 
 Cell = Callable[[Any], str]
 
@@ -29,7 +31,7 @@ class Kind:
     number: int
     columns: tuple[tuple[str, Cell], ...]
     aliases: tuple[str, ...] = ()
-    # Whether it can be got by name and dropped; fragments come and go with their query.
+    # Whether it can be got by name and dropped; fragments come and go with their query, partitions with their topic.
     addressable: bool = True
 
     @property
@@ -46,7 +48,7 @@ class Kind:
 
     def message(self, name: str) -> Any:
         """The class of a message of the API, such as GetSinkRequest."""
-        return getattr(catalog, name)
+        return of_api(name)
 
     def row(self, resource: Message) -> list[str]:
         return [cell(resource) for _, cell in self.columns]
@@ -60,6 +62,8 @@ class Kind:
             return f"{resource.from_agent}:{resource.to_agent}"
         if self.name == "fragment":
             return f"{resource.query}#{resource.ordinal}"
+        if self.name in ("partition", "transfer"):
+            return f"{resource.topic}/{resource.index}"
         return str(resource.name)
 
     def reference(self, name: str) -> dict[str, str]:
@@ -70,6 +74,11 @@ class Kind:
         if not separator:
             raise typer.BadParameter(f"a network link is named FROM:TO, such as a:b; not {name!r}")
         return {"from_agent": sending, "to_agent": receiving}
+
+
+def of_api(name: str) -> Any:
+    """A message or enum of the API, whichever package has it."""
+    return getattr(catalog, name) if hasattr(catalog, name) else getattr(log, name)
 
 
 def short(enum: Any, value: int) -> str:
@@ -113,6 +122,16 @@ def age(resource: Any, now: datetime | None = None) -> str:
         if elapsed >= 2 * size:
             return f"{elapsed // size}{unit}"
     return f"{elapsed}s"
+
+
+def retention_text(settings: log.TopicSettings) -> str:
+    """Until when records are kept: by age, by size, or for good."""
+    limits = []
+    if span := settings.retention.ToMilliseconds():
+        limits.append(durations.text(span))
+    if settings.retention_bytes:
+        limits.append(sizes.text(settings.retention_bytes))
+    return " or ".join(limits) or "for good"
 
 
 def waiting_text(query: catalog.Query) -> str:
@@ -215,8 +234,67 @@ FRAGMENT = Kind(
     ),
     addressable=False,
 )
+TOPIC = Kind(
+    "topic",
+    "topics",
+    "TopicService",
+    catalog.RESOURCE_KIND_TOPIC,
+    (
+        ("NAME", lambda t: t.name),
+        ("PARTITIONS", lambda t: str(t.partitions)),
+        ("DURABILITY", lambda t: short(log.Durability, t.settings.durability)),
+        ("FORMAT", lambda t: short(log.TopicFormat, t.settings.format)),
+        ("RETENTION", lambda t: retention_text(t.settings)),
+        ("GROUP", lambda t: t.group),
+        ("AGE", age),
+    ),
+)
+PARTITION = Kind(
+    "partition",
+    "partitions",
+    "TopicService",
+    catalog.RESOURCE_KIND_PARTITION,
+    (
+        ("TOPIC", lambda p: p.topic),
+        ("#", lambda p: str(p.index)),
+        ("LEADER", lambda p: p.leader),
+        ("EPOCH", lambda p: str(p.epoch)),
+        ("FROM OFFSET", lambda p: str(p.offsets.log_start)),
+        ("TO OFFSET", lambda p: str(p.offsets.committed)),
+        ("BYTES", lambda p: str(p.offsets.bytes)),
+        ("HOLES", lambda p: ", ".join(f"{hole.from_offset}-{hole.to_offset - 1}" for hole in p.offsets.holes)),
+        ("WAITING", lambda p: p.waiting),
+    ),
+    addressable=False,
+)
+TRANSFER = Kind(
+    "transfer",
+    "transfers",
+    "TopicService",
+    catalog.RESOURCE_KIND_TRANSFER,
+    (
+        ("TOPIC", lambda t: t.topic),
+        ("#", lambda t: str(t.index)),
+        ("FROM AGENT", lambda t: t.from_agent),
+        ("TO AGENT", lambda t: t.to_agent),
+        ("STATE", lambda t: short(log.TransferState, t.state)),
+        ("REASON", lambda t: t.reason),
+    ),
+    addressable=False,
+)
 
-KINDS = (AGENT, NETWORK_LINK, LOGICAL_SOURCE, PHYSICAL_SOURCE, SINK, QUERY, FRAGMENT)
+KINDS = (
+    AGENT,
+    NETWORK_LINK,
+    LOGICAL_SOURCE,
+    PHYSICAL_SOURCE,
+    SINK,
+    QUERY,
+    FRAGMENT,
+    TOPIC,
+    PARTITION,
+    TRANSFER,
+)
 _BY_NAME = {name: kind for kind in KINDS for name in (kind.name, kind.plural, *kind.aliases)}
 
 

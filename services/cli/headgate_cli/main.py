@@ -12,10 +12,13 @@ import typer
 
 from headgate_cli.commands.apply import apply, export
 from headgate_cli.commands.dev import dev
+from headgate_cli.commands.groups import groups
 from headgate_cli.commands.lifecycle import drop, stop, wait
 from headgate_cli.commands.read import describe, explain, get
+from headgate_cli.commands.records import consume, produce
 from headgate_cli.commands.sql import sql
 from headgate_cli.commands.status import status, version
+from headgate_cli.commands.topics import topics
 from headgate_cli.commands.watch import watch
 from headgate_cli.failures import ExitCode, Failure, report, report_failure
 from headgate_cli.options import DEFAULT_COORDINATOR, CoordinatorOption, root_options
@@ -61,6 +64,10 @@ def root(
 
 for function in (dev, status, sql, apply, get, describe, explain, watch, wait, stop, drop, export, version):
     app.command()(function)
+topics.command()(produce)
+topics.command()(consume)
+app.add_typer(topics, name="topics")
+app.add_typer(groups, name="groups")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +21,7 @@ CoordinatorOption = Annotated[
     typer.Option(
         "--coordinator",
         metavar="HOST:PORT",
-        envvar="HEADGATE_COORDINATOR",
-        help=f"Where the coordinator answers. [default: {DEFAULT_COORDINATOR}]",
+        help=f"Where the coordinator answers. [default: $HEADGATE_COORDINATOR, or {DEFAULT_COORDINATOR}]",
         show_default=False,
     ),
 ]
@@ -56,7 +56,8 @@ def gather(context: typer.Context, coordinator: str | None, output: Output = Out
     """The options of a command: its own first, then those before its name, then the defaults."""
     root = context.find_object(RootOptions) or RootOptions()
     return Options(
-        coordinator=coordinator or root.coordinator or DEFAULT_COORDINATOR,
+        # The environment comes after both places of the option: what is written in a command wins.
+        coordinator=coordinator or root.coordinator or os.environ.get("HEADGATE_COORDINATOR") or DEFAULT_COORDINATOR,
         output=output,
         rpc_timeout=root.rpc_timeout,
         tls=root.tls,

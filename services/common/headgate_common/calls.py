@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NoReturn, TypeAlias
 
@@ -103,7 +103,9 @@ class MethodHandler:
         self.lane = lane
         # No serializers: bytes in, bytes out.
         self.handler: Handler = (
-            grpc.unary_stream_rpc_method_handler(self._stream)
+            grpc.stream_stream_rpc_method_handler(self._converse)
+            if method.converses
+            else grpc.unary_stream_rpc_method_handler(self._stream)
             if method.streams
             else grpc.unary_unary_rpc_method_handler(self._unary)
         )
@@ -168,6 +170,12 @@ class MethodHandler:
             admission.leave()
 
     async def _stream(self, raw: bytes, context: Context) -> None:
+        await self._serve(lambda call: self._dispatcher.stream(self.path, self._read(raw), call), context)
+
+    async def _converse(self, raw: AsyncIterator[bytes], context: Context) -> None:
+        await self._serve(lambda call: self._dispatcher.converse(self.path, self._read_all(raw), call), context)
+
+    async def _serve(self, answers: Callable[[Call], AsyncGenerator[Message, None]], context: Context) -> None:
         desk, lane = self._desk, self.lane
         started = desk.clock.monotonic()
         outcome = _CANCELLED
@@ -177,7 +185,7 @@ class MethodHandler:
         try:
             self._check_open()
             with desk.tracing.serving(self.path, call.metadata):
-                await self._answers(raw, call, context)
+                await self._answers(answers, call, context)
             if call.trailers:
                 context.set_trailing_metadata(_checked(call.trailers))
             outcome = OK
@@ -195,14 +203,16 @@ class MethodHandler:
             self._metrics.ended(outcome, desk.clock.monotonic() - started)
         await abort(context, error, call.trailers)
 
-    async def _answers(self, raw: bytes, call: Call, context: Context) -> None:
+    async def _answers(
+        self, answers: Callable[[Call], AsyncGenerator[Message, None]], call: Call, context: Context
+    ) -> None:
         admission = self.lane.admission
         try:
             await admission.enter()
         except Full:
             raise self._desk.overloaded() from None
         try:
-            async with aclosing(self._dispatcher.stream(self.path, self._read(raw), call)) as responses:
+            async with aclosing(answers(call)) as responses:
                 async for response in responses:
                     await context.write(self._write(response))
         finally:
@@ -212,6 +222,10 @@ class MethodHandler:
         """Draining may have begun between the headers of a call and its request."""
         if self._desk.draining and not self._exempt:
             raise self._desk.shutting_down()
+
+    async def _read_all(self, raw: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+        async for one in raw:
+            yield self._read(one)
 
     def _read(self, raw: bytes) -> Message:
         if len(raw) > self._desk.limits.message_size:

@@ -2,9 +2,10 @@
 
 A service is a plain object. Its class names the protobuf service in `descriptor` and has one coroutine for each RPC, in
 snake case, that takes the request and a `Call` and returns the response, or, for a server-streaming RPC, an async
-generator that yields responses. It raises `HeadgateError` and never sees gRPC. Requests are checked against the
-protovalidate rules of the proto before the service sees them. A handler is cancelled when its caller gives up, and a
-generator is closed when its caller stops listening.
+generator that yields responses; where requests are a stream too, it takes an async iterator of them. It raises
+`HeadgateError` and never sees gRPC. Requests are checked against the protovalidate rules of the proto before the
+service sees them. A handler is cancelled when its caller gives up, and a generator is closed when its caller stops
+listening.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Method:
     name: str
     request: type[Message]
     response: type[Message]
+    # Answers are a stream.
     streams: bool
+    # Requests are a stream too.
+    converses: bool = False
 
 
 @dataclass(slots=True)
@@ -78,20 +82,32 @@ class Transport(Protocol):
     ) -> AsyncIterator[Message]: ...
 
 
+class ConversingTransport(Transport, Protocol):
+    """A `Transport` that can also call methods with a stream on both sides.
+
+    Contract: as `stream`; requests are read as fast as the other side takes them, and their end is told to it.
+    """
+
+    def converse(
+        self, address: str, method: Method, requests: AsyncIterator[Message], *, timeout: float | None
+    ) -> AsyncIterator[Message]: ...
+
+
 def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def method_of(descriptor: MethodDescriptor) -> Method:
     service = descriptor.containing_service
-    if descriptor.client_streaming:
-        raise TypeError(f"{descriptor.full_name}: streams of requests are not supported")
+    if descriptor.client_streaming and not descriptor.server_streaming:
+        raise TypeError(f"{descriptor.full_name}: a stream of requests with one answer is not supported")
     return Method(
         path=f"/{service.full_name}/{descriptor.name}",
         name=descriptor.name,
         request=message_factory.GetMessageClass(descriptor.input_type),
         response=message_factory.GetMessageClass(descriptor.output_type),
         streams=bool(descriptor.server_streaming),
+        converses=bool(descriptor.client_streaming),
     )
 
 
@@ -144,6 +160,19 @@ class Dispatcher:
         except Exception as error:
             raise self.defect(path, error) from error
 
+    async def converse(self, path: str, requests: AsyncIterator[Message], call: Call) -> AsyncGenerator[Message, None]:
+        """For a method with a stream on both sides. Each request is checked when the service takes it."""
+        method, found = self._route(path)
+        handler: Callable[..., AsyncGenerator[Message, None]] = found
+        try:
+            async with aclosing(handler(_checked(requests), call)) as responses:
+                async for response in responses:
+                    yield _expect(method, response)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise self.defect(path, error) from error
+
     def _route(self, path: str) -> tuple[Method, Callable[..., Any]]:
         route = self._routes.get(path)
         if route is None:
@@ -166,6 +195,12 @@ def _expect(method: Method, response: Message) -> Message:
     if not isinstance(response, method.response):
         raise TypeError(f"{method.path} answered with {type(response).__name__}")
     return response
+
+
+async def _checked(requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    async for request in requests:
+        check(request)
+        yield request
 
 
 def check(request: Message) -> None:

@@ -7,7 +7,7 @@ The channel tries again on its own, at least once a second, so that a restarted 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -61,6 +61,24 @@ class GrpcTransport:
         with self._tracing.calling(method.path, address) as metadata:
             call = self._peer(address).stream(method.path)(
                 request.SerializeToString(), timeout=timeout, metadata=metadata
+            )
+        try:
+            async for raw in call:
+                yield _parse(method, raw)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(address, method, error) from None
+        except asyncio.CancelledError:
+            _check_cancelled(address, method)
+            raise
+        finally:
+            call.cancel()
+
+    async def converse(
+        self, address: str, method: Method, requests: AsyncIterator[Message], *, timeout: float | None
+    ) -> AsyncGenerator[Message, None]:
+        with self._tracing.calling(method.path, address) as metadata:
+            call = self._peer(address).conversation(method.path)(
+                _serialized(requests), timeout=timeout, metadata=metadata
             )
         try:
             async for raw in call:
@@ -157,6 +175,7 @@ class _Peer:
         self.channel = channel
         self._unary: dict[str, Any] = {}
         self._stream: dict[str, Any] = {}
+        self._conversation: dict[str, Any] = {}
 
     def unary(self, path: str) -> Any:
         found = self._unary.get(path)
@@ -169,6 +188,17 @@ class _Peer:
         if found is None:
             found = self._stream[path] = self.channel.unary_stream(path)
         return found
+
+    def conversation(self, path: str) -> Any:
+        found = self._conversation.get(path)
+        if found is None:
+            found = self._conversation[path] = self.channel.stream_stream(path)
+        return found
+
+
+async def _serialized(requests: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request.SerializeToString()
 
 
 def _check_cancelled(address: str, method: Method) -> None:

@@ -1,4 +1,4 @@
-"""How many queries and agents are in which state, by following the change feed: for metrics, which must not wait."""
+"""How many queries, agents and partitions are in which state, by following the feed: for metrics, which do not wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from google.protobuf.message import Message
 from sqlalchemy import func, select
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as api
 from headgate_common.backoff import Backoff
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog.schema import agents, queries
+from headgate_coordinator.catalog.log.partitions import GRANT
+from headgate_coordinator.catalog.log.schema import partitions, topics
+from headgate_coordinator.catalog.schema import agents, grants, queries
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Change, Tx
 from headgate_coordinator.catalog.wire import short
@@ -22,7 +25,9 @@ from headgate_coordinator.query.transitions import QUERY_STATES
 log = logging.getLogger(__name__)
 
 AGENT_STATES = ("ACTIVE", "UNREACHABLE")
+PARTITION_STATES = ("LED", "WAITING")
 _TABLES = {"QUERY": queries, "AGENT": agents}
+_COUNTED = (*_TABLES, "TOPIC", "PARTITION")
 
 
 class Census:
@@ -37,6 +42,12 @@ class Census:
 
     def agents(self) -> dict[tuple[str, ...], float]:
         return {(state,): self._counts["AGENT", state] for state in AGENT_STATES}
+
+    def topics(self) -> float:
+        return self._counts["TOPIC", ""]
+
+    def partitions(self) -> dict[tuple[str, ...], float]:
+        return {(state,): self._counts["PARTITION", state] for state in PARTITION_STATES}
 
     async def run(self) -> None:
         """Counts, then follows; counts again after it was cut off. Goes on until it is cancelled.
@@ -59,7 +70,7 @@ class Census:
             attempt += 1
 
     def _apply(self, change: Change) -> None:
-        if change.kind in _TABLES:
+        if change.kind in _COUNTED:
             for message, by in ((change.before, -1), (change.after, 1)):
                 if message is not None:
                     self._counts[change.kind, _state(message)] += by
@@ -68,8 +79,11 @@ class Census:
 def _state(message: Message) -> str:
     if isinstance(message, catalog.Query):
         return short(catalog.QueryState, message.state)
-    assert isinstance(message, catalog.Agent)
-    return short(catalog.AgentState, message.state)
+    if isinstance(message, catalog.Agent):
+        return short(catalog.AgentState, message.state)
+    if isinstance(message, api.Partition):
+        return "LED" if message.leader else "WAITING"
+    return ""
 
 
 def _count(tx: Tx) -> tuple[Counter[tuple[str, str]], int]:
@@ -77,4 +91,9 @@ def _count(tx: Tx) -> tuple[Counter[tuple[str, str]], int]:
     for kind, table in _TABLES.items():
         for state, count in tx.connection.execute(select(table.c.state, func.count()).group_by(table.c.state)):
             counts[kind, state] = count
+    counts["TOPIC", ""] = tx.connection.execute(select(func.count()).select_from(topics)).scalar_one()
+    every = tx.connection.execute(select(func.count()).select_from(partitions)).scalar_one()
+    led = select(func.count()).where(grants.c.kind == GRANT, grants.c.session_uid.is_not(None))
+    counts["PARTITION", "LED"] = tx.connection.execute(led).scalar_one()
+    counts["PARTITION", "WAITING"] = every - counts["PARTITION", "LED"]
     return counts, tx.revision

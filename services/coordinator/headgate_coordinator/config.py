@@ -68,6 +68,18 @@ class Timings:
     story_memory: Seconds = setting(86_400.0, "How long the story of a dropped query is kept.", minimum=1.0)
     history_memory: Seconds = setting(3_600.0, "How long changes are kept for watchers that resume.", minimum=1.0)
     housekeeping_interval: Seconds = setting(30.0, "How often what is too old is deleted.", minimum=0.01)
+    transfer_timeout: Seconds = setting(
+        30.0,
+        "A hand-over of a partition that is not completed after this long fails, and its leader leads on.",
+        minimum=0.1,
+    )
+    transfer_memory: Seconds = setting(600.0, "How long hand-overs that have ended are kept.", minimum=1.0)
+    producer_memory: Seconds = setting(
+        86_400.0, "How long a partition remembers an idempotent producer that writes nothing to it.", minimum=60.0
+    )
+    group_memory: Seconds = setting(
+        604_800.0, "How long the offsets of a consumer group without members are kept.", minimum=60.0
+    )
     bookmark_interval: Seconds = setting(
         5.0, "A watcher to whom nothing was sent for this long gets a bookmark.", minimum=0.01
     )
@@ -92,13 +104,17 @@ class Limits:
     nesting: int = setting(
         64, "Deepest nesting of brackets, sub-selects and CASE in a statement.", minimum=4, maximum=128
     )
-    chain: int = setting(400, "Most terms of one chain of AND, OR, +, UNION ALL and the like.", minimum=4, maximum=1_000)
+    chain: int = setting(
+        400, "Most terms of one chain of AND, OR, +, UNION ALL and the like.", minimum=4, maximum=1_000
+    )
     plan_attempts: int = setting(
-        16, "How often a query is planned again because the catalog changed meanwhile; then PLAN_OUTDATED.", minimum=1
+        16,
+        "How often a query or a bundle is planned again because the catalog changed meanwhile; then PLAN_OUTDATED.",
+        minimum=1,
     )
     bundle_queries: int = setting(
         100,
-        "Queries in one bundle: they are planned inside its transaction, for which every other write waits.",
+        "Most queries in one bundle, which are written in one transaction: every other write waits for it.",
         minimum=1,
     )
     source_slots: int = setting(1, "Slots that a source fragment takes.", minimum=0)
@@ -108,6 +124,15 @@ class Limits:
         200, "Relations in one query, each use of a WITH query counted with all that it reads.", minimum=1
     )
     in_list: int = setting(10_000, "Values in one IN list.", minimum=1)
+    expression_parts: int = setting(
+        100_000,
+        "Parts of all expressions of one query, an alias or * counted at each use with all that it stands for.",
+        minimum=100,
+        maximum=1_000_000,
+    )
+    window_overlap: int = setting(
+        1_000, "Windows that one row may be in: the SIZE of a SLIDING window over its ADVANCE BY.", minimum=1
+    )
     planners: int = setting(2, "Statements that are planned at the same time.", minimum=1)
     history_revisions: int = setting(100_000, "Most revisions kept for watchers that resume.", minimum=100)
     watch_revisions: int = setting(4_096, "Revisions that may wait for one watcher; then WATCHER_TOO_SLOW.", minimum=1)
@@ -117,6 +142,9 @@ class Limits:
     reconciling: int = setting(64, "Queries that are worked on at the same time.", minimum=1)
     commands_per_agent: int = setting(8, "Commands in flight to one agent at most.", minimum=1)
     polls: int = setting(128, "Agents that are polled at the same time.", minimum=1)
+    topics: int = setting(10_000, "Topics of users, in all.", minimum=1)
+    partitions: int = setting(100_000, "Partitions of users' topics, in all.", minimum=1)
+    topic_partitions: int = setting(10_000, "Partitions of one topic.", minimum=1, maximum=10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +174,29 @@ class CatalogConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsConfig:
+    """Settings of a topic where its creation does not say."""
+
+    partitions: int = setting(1, "How many partitions.", minimum=1, maximum=10_000)
+    durability: Literal["OBJECT", "WAL"] = setting(
+        "OBJECT",
+        "What an acknowledged record survives: OBJECT the loss of the agent with its disk, WAL a crash of the process.",
+    )
+    retention: Seconds = setting(
+        604_800.0, "Records older than this may be deleted; 0 keeps them for good.", minimum=0.0
+    )
+    retention_bytes: Bytes = setting(
+        0, "Above this many bytes a partition's oldest segments may be deleted; 0 means no limit.", minimum=0
+    )
+    segment_bytes: Bytes = setting(
+        8 << 20, "A segment is closed when it has this many bytes.", minimum=1 << 10, maximum=1 << 30
+    )
+    segment_age: Seconds = setting(60.0, "A segment is closed when its first record is this old.", minimum=0.001)
+    linger: Seconds = setting(0.1, "An OBJECT topic uploads what it has after this long.", minimum=0.0, maximum=60.0)
+    max_message_bytes: Bytes = setting(1 << 20, "Larger record batches are refused.", minimum=1 << 10, maximum=64 << 20)
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
     """The coordinator's configuration."""
 
@@ -158,6 +209,7 @@ class CoordinatorConfig:
     catalog: CatalogConfig = section(CatalogConfig, "The database.")
     timings: Timings = section(Timings, "Every interval and deadline.")
     limits: Limits = section(Limits, "Every size and number.")
+    topics: TopicsConfig = section(TopicsConfig, "Defaults of topics.")
     refuse_cycles: bool = setting(False, "Refuse network links that form a directed cycle.")
 
 

@@ -14,6 +14,8 @@ from headgate_common.clock import Clock
 from headgate_common.dispatch import Service, Transport
 from headgate_common.ids import Ids
 from headgate_coordinator.api.agents import AgentService
+from headgate_coordinator.api.groups import GroupService
+from headgate_coordinator.api.log_metadata import LogMetadataService
 from headgate_coordinator.api.membership import MembershipService
 from headgate_coordinator.api.mutations import Mutations
 from headgate_coordinator.api.planning import Planning, RunPlanner
@@ -21,8 +23,11 @@ from headgate_coordinator.api.queries import QueryService
 from headgate_coordinator.api.sinks import SinkService
 from headgate_coordinator.api.sources import SourceService
 from headgate_coordinator.api.statements import StatementService
+from headgate_coordinator.api.topics import TopicService
 from headgate_coordinator.api.watch import WatchService
 from headgate_coordinator.catalog import story
+from headgate_coordinator.catalog.log import groups, segments, transfers
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.replacing import choose_agent
 from headgate_coordinator.catalog.retention import Retention, RetentionSettings
@@ -33,6 +38,7 @@ from headgate_coordinator.catalog.watch import WatchHub, WatchSettings
 from headgate_coordinator.census import Census
 from headgate_coordinator.cluster.control import Control
 from headgate_coordinator.cluster.leadership import Leadership
+from headgate_coordinator.cluster.transfers import OverdueTransfers
 from headgate_coordinator.config import CoordinatorConfig
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.settings import PlannerSettings
@@ -64,10 +70,21 @@ class Coordinator:
             drain_deadline_us=round(timings.drain_deadline * 1_000_000),
             refuse_cycles=config.refuse_cycles,
             bundle_queries=limits.bundle_queries,
+            topics=_topics(config),
         )
         self.store = store
         self.census = Census(store, source)
-        self.retention = Retention(store, _retention(config), [lambda tx, limit: _forget_stories(tx, config, limit)])
+        self.retention = Retention(
+            store,
+            _retention(config),
+            [
+                lambda tx, limit: _forget_stories(tx, config, limit),
+                lambda tx, limit: transfers.forget(tx, timings.transfer_memory, limit),
+                lambda tx, limit: segments.forget_producers(tx, timings.producer_memory, limit),
+                lambda tx, limit: groups.forget(tx, timings.group_memory, limit),
+            ],
+        )
+        overdue = OverdueTransfers(store, clock=clock, timeout=timings.transfer_timeout)
         self.control = Control(
             store,
             transport=transport,
@@ -77,7 +94,8 @@ class Coordinator:
             limits=limits,
             choose_agent=choose_agent,
             may_act=lambda term: self.leadership.term == term,
-            others=[self.retention.run],
+            surpassed=self._surpassed,
+            others=[self.retention.run, overdue.run],
         )
         self.leadership = Leadership(
             store,
@@ -112,6 +130,9 @@ class Coordinator:
             StatementService(store, mutations, planning),
             WatchService(store, self.hub, planning),
             MembershipService(store, self.leadership, self.control.presence, rules, timings.session_ttl),
+            TopicService(store, mutations),
+            GroupService(store, mutations),
+            LogMetadataService(store, self.leadership),
         )
 
     async def run(self) -> None:
@@ -119,6 +140,9 @@ class Coordinator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.leadership.run(), name="leadership")
             group.create_task(self.census.run(), name="census")
+
+    def _surpassed(self, term: int) -> None:
+        self.leadership.surpassed(term)
 
     def unready(self) -> Sequence[str]:
         """Why it should get no calls; a standby answers reads, so it is ready once it knows a leader."""
@@ -134,9 +158,28 @@ def _planning(config: CoordinatorConfig) -> PlannerSettings:
         default_idle_timeout_us=round(timings.idle_timeout * 1_000_000),
         max_relations=limits.relations,
         max_in_list=limits.in_list,
+        max_parts=limits.expression_parts,
+        max_overlap=limits.window_overlap,
         source_slots=limits.source_slots,
         compute_slots=limits.compute_slots,
         sink_slots=limits.sink_slots,
+    )
+
+
+def _topics(config: CoordinatorConfig) -> TopicRules:
+    defaults, limits = config.topics, config.limits
+    return TopicRules(
+        partitions=defaults.partitions,
+        durability=defaults.durability,
+        retention_us=round(defaults.retention * 1_000_000),
+        retention_bytes=defaults.retention_bytes,
+        segment_bytes=defaults.segment_bytes,
+        segment_age_us=round(defaults.segment_age * 1_000_000),
+        linger_us=round(defaults.linger * 1_000_000),
+        max_message_bytes=defaults.max_message_bytes,
+        max_topics=limits.topics,
+        max_partitions=limits.partitions,
+        max_topic_partitions=limits.topic_partitions,
     )
 
 

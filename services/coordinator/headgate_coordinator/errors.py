@@ -20,8 +20,8 @@ INVALID_SCHEMA = _r("INVALID_SCHEMA", StatusCode.INVALID_ARGUMENT, "A column has
 INVALID_CONFIG = _r(
     "INVALID_CONFIG",
     StatusCode.INVALID_ARGUMENT,
-    "An option of a source, parser or sink is unknown, missing or has a bad value.",
-    "docs/sql/options.md lists the options of each type.",
+    "An option of a source, parser, sink or topic is unknown, missing or has a bad value.",
+    "docs/sql/options.md lists the options of each type, docs/sql/statements.md those of topics.",
 )
 INVALID_PAGE_TOKEN = _r(
     "INVALID_PAGE_TOKEN",
@@ -124,6 +124,71 @@ LINK_IN_USE = _r(
     "Drop the listed queries first.",
 )
 
+# The log
+TOPIC_NOT_FOUND = _r("TOPIC_NOT_FOUND", StatusCode.NOT_FOUND, "There is no such topic.")
+PARTITION_NOT_FOUND = _r(
+    "PARTITION_NOT_FOUND", StatusCode.NOT_FOUND, "There is no such partition, or no longer: its topic may be gone."
+)
+GROUP_NOT_FOUND = _r("GROUP_NOT_FOUND", StatusCode.NOT_FOUND, "There is no such consumer group.")
+TRANSFER_NOT_FOUND = _r(
+    "TRANSFER_NOT_FOUND", StatusCode.NOT_FOUND, "There is no such transfer from or to the agent of the session."
+)
+TOPIC_IN_USE = _r(
+    "TOPIC_IN_USE",
+    StatusCode.FAILED_PRECONDITION,
+    "Sources, sinks or queries use this topic, ended queries included.",
+    "Drop what is listed first.",
+)
+GROUP_IN_USE = _r(
+    "GROUP_IN_USE",
+    StatusCode.FAILED_PRECONDITION,
+    "An agent leads this consumer group: it may have members.",
+    "Stop its consumers and ask the agent that leads it, or wait until none does.",
+)
+TOPIC_LIMIT_EXCEEDED = _r(
+    "TOPIC_LIMIT_EXCEEDED",
+    StatusCode.FAILED_PRECONDITION,
+    "There would be more topics or partitions than the configuration allows.",
+    "Drop topics, ask for fewer partitions, or raise limits.topics, limits.partitions or limits.topic_partitions.",
+)
+AGENT_NOT_ELIGIBLE = _r(
+    "AGENT_NOT_ELIGIBLE",
+    StatusCode.FAILED_PRECONDITION,
+    "The agent may not lead: it has not the role LOG, is of another group, or the topic belongs to another agent.",
+)
+WAITS_FOR_VOLUME = _r(
+    "WAITS_FOR_VOLUME",
+    StatusCode.FAILED_PRECONDITION,
+    "Another volume may hold acknowledged records of the partition which no segment has.",
+    "Start the agent with that volume, or accept the loss: headgate topics recover NAME --accept-loss.",
+)
+NO_VOLUME = _r(
+    "NO_VOLUME",
+    StatusCode.FAILED_PRECONDITION,
+    "The agent registered without a volume id, so it cannot lead partitions of WAL topics.",
+)
+OFFSET_CONFLICT = _r(
+    "OFFSET_CONFLICT",
+    StatusCode.ABORTED,
+    "A segment does not begin where its partition ends, or does not fit those that it replaces.",
+    "Read the partition's segments again.",
+)
+OFFSET_OUT_OF_RANGE = _r(
+    "OFFSET_OUT_OF_RANGE", StatusCode.OUT_OF_RANGE, "The offset is above what the partition has in segments."
+)
+STALE_GENERATION = _r(
+    "STALE_GENERATION", StatusCode.ABORTED, "A later generation of the consumer group has stored offsets."
+)
+LOSS_NOT_ACCEPTED = _r(
+    "LOSS_NOT_ACCEPTED",
+    StatusCode.FAILED_PRECONDITION,
+    "Acknowledged records may be lost, and the request does not accept that; the message says how many at most.",
+    "Start the agent with the volume, or set accept_loss.",
+)
+PARTITION_LED = _r(
+    "PARTITION_LED", StatusCode.FAILED_PRECONDITION, "An agent leads the partition, so there is nothing to recover."
+)
+
 # Topology and membership
 TOPOLOGY_CYCLE = _r(
     "TOPOLOGY_CYCLE",
@@ -213,6 +278,12 @@ BIND_ERROR = _r(
     StatusCode.INVALID_ARGUMENT,
     "The statement names something that does not exist.",
     synonyms=("BinderError",),
+)
+NO_PHYSICAL_SOURCE = _r(
+    "NO_PHYSICAL_SOURCE",
+    StatusCode.FAILED_PRECONDITION,
+    "The query reads a logical source that has no physical source.",
+    "Create a physical source for it first: a running query does not take up later ones.",
 )
 TYPE_ERROR = _r("TYPE_ERROR", StatusCode.INVALID_ARGUMENT, "Types in the statement do not fit.")
 UNSUPPORTED = _r(

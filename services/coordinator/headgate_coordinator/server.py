@@ -67,6 +67,8 @@ def publish(coordinator: Coordinator, registry: CollectorRegistry) -> None:
     polls = coordinator.control.membership.stats
     gauge(registry, "headgate_queries", "Queries by state.", census.queries, ("state",))
     gauge(registry, "headgate_agents", "Agents by state.", census.agents, ("state",))
+    gauge(registry, "headgate_topics", "Topics, those of queries included.", census.topics)
+    gauge(registry, "headgate_partitions", "Partitions, led or waiting.", census.partitions, ("state",))
     gauge(
         registry,
         "headgate_leading",

@@ -55,3 +55,6 @@ SELECT o.id, p.paid FROM orders o JOIN payments p ON o.id = p.order_id WINDOW TU
 --- top_after_a_full_window_join
 CREATE SINK out(id INT64, paid DECIMAL(12,2)) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT o.id, p.paid FROM orders o FULL JOIN payments p ON o.id = p.order_id WINDOW TUMBLING(ts, SIZE 1 MIN) ORDER BY p.paid DESC, o.id LIMIT 2 INTO out
+--- fetch_first
+CREATE SINK out(start TIMESTAMP, highway INT16, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, highway, COUNT(*) AS n FROM lrb GROUP BY highway WINDOW TUMBLING(creationTS, SIZE 1 MIN) ORDER BY n DESC FETCH FIRST 3 ROWS ONLY INTO out

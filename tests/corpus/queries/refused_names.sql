@@ -46,3 +46,7 @@ SELECT * EXCEPT (sped) FROM lrb INTO out
 SELECT id FROM orders JOIN payments USING (id) INTO out
 --- with_query_does_not_see_later_ones
 WITH a AS (SELECT x FROM b), b AS (SELECT vehicle AS x FROM lrb) SELECT x FROM a INTO out
+--- name_of_another_alphabet
+SELECT a FROM "Über" INTO out
+--- not_grouped_is_told_once
+SELECT vehicle AS a FROM lrb HAVING vehicle > 1 INTO out

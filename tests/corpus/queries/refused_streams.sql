@@ -159,3 +159,9 @@ SELECT start, COUNT(*) AS n FROM orders o JOIN payments p ON o.id = p.order_id A
 --- sessions_by_their_start_alone
 CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT start, MAX(n) AS n FROM (SELECT start, end, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 1 MIN)) GROUP BY start INTO out
+--- windows_that_overlap_without_end
+SELECT COUNT(*) AS a FROM lrb WINDOW SLIDING(creationTS, SIZE 365 DAYS, ADVANCE BY 1 MS) INTO out
+--- windows_of_a_table_function_that_overlap_too_much
+SELECT COUNT(*) AS a FROM HOP(TABLE lrb, DESCRIPTOR(creationTS), INTERVAL '1' SECOND, INTERVAL '1' HOUR) GROUP BY window_start INTO out
+--- window_over_an_anti_join_of_another_time
+SELECT CAST(o.id AS INT32) AS a FROM orders o ANTI JOIN ticks t ON o.id = t.at_s WINDOW TUMBLING(ts, SIZE 5 SEC) INTO out

@@ -77,3 +77,37 @@ SELECT 123456789012345678901234567890123456789 AS a FROM lrb INTO out
 SELECT get_json_object(doc, 'a.b') AS a FROM types INTO out
 --- unknown_unit_of_time
 SELECT ts + INTERVAL '5' FORTNIGHTS AS a FROM orders INTO out
+--- regular_expression_with_a_group_of_python
+SELECT regexp_replace(s, '(?P<n>a)', '') AS a FROM types INTO out
+--- regular_expression_with_a_condition
+SELECT vehicle AS a FROM lrb WHERE regexp_like('x', '(?(1)a|b)') INTO out
+--- regular_expression_with_an_unknown_escape
+SELECT i32 AS a FROM types WHERE s RLIKE '\\y' INTO out
+--- regular_expression_that_looks_behind_without_a_bound
+SELECT i32 AS a FROM types WHERE regexp_like(s, '(?<=a*)b') INTO out
+--- group_that_the_pattern_has_not
+SELECT regexp_extract(s, '(a)', 5) AS a FROM types INTO out
+--- first_group_of_a_pattern_without_one
+SELECT regexp_extract(s, 'a+') AS a FROM types INTO out
+--- replacement_with_a_group_that_the_pattern_has_not
+SELECT regexp_replace(s, 'a', '$1') AS a FROM types INTO out
+--- pattern_of_a_time_with_too_many_letters
+SELECT date_format(ts, 'EEEEEEE') AS a FROM types INTO out
+--- pattern_that_can_be_written_and_not_read
+SELECT to_timestamp(s, 'QQQQQQ') AS a FROM types INTO out
+--- pattern_of_a_time_with_an_open_quote
+SELECT date_format(ts, 'yyyy''T') AS a FROM types INTO out
+--- format_that_does_not_fit_its_argument
+SELECT format_string('%d', s) AS a FROM types INTO out
+--- format_with_too_few_arguments
+SELECT format_string('%s %s', s) AS a FROM types INTO out
+--- format_of_a_time
+SELECT format_string('%s', ts) AS a FROM types INTO out
+--- like_that_ends_with_its_escape
+SELECT i32 AS a FROM types WHERE s LIKE 'a!' ESCAPE '!' INTO out
+--- like_that_escapes_what_needs_none
+SELECT i32 AS a FROM types WHERE s NOT LIKE 'a!b' ESCAPE '!' INTO out
+--- date_that_is_none
+SELECT i32 AS a FROM types WHERE day = DATE 'x' INTO out
+--- json_type_that_ends_too_soon
+SELECT from_json(doc, 'a INT, b') AS a FROM types INTO out

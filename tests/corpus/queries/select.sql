@@ -67,3 +67,6 @@ SELECT vehicle, NULL AS note FROM lrb INTO out
 --- folded_constants
 CREATE SINK out(vehicle INT32, seven INT32 NOT NULL, ab VARCHAR NOT NULL, two INT32 NOT NULL, three INT64 NOT NULL, no BOOL NOT NULL, dec DECIMAL(3,1) NOT NULL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT vehicle, 1 + 2 * 3 AS seven, 'a' || 'b' AS ab, CASE WHEN 1 > 2 THEN 1 ELSE 2 END AS two, 10 DIV 3 AS three, NOT TRUE AS no, 1.5 + 1.5 AS dec FROM lrb WHERE 1 = 1 AND speed > 10 + 5 INTO out
+--- literals_of_java
+CREATE SINK out(a VARCHAR, b VARCHAR, c VARCHAR, d TIMESTAMP, e INT32, f VARCHAR, g BOOL) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT date_format(ts, 'yyyy-MM-dd HH:mm:ssZ') AS a, regexp_extract(s, '(?<year>[0-9]{4})-(?:0?)([1-9]+)', 2) AS b, regexp_replace(s, '(a)(b)', '$2-$1\\$') AS c, to_timestamp(s, 'yyyy-MM-dd''T''HH:mm[:ss]XXX') AS d, POSITION('a', s, 3) AS e, format_string('%s is %5d, %-8.2f%%', s, i64, f64) AS f, s LIKE '100!%' ESCAPE '!' AS g FROM types INTO out

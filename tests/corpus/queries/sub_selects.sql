@@ -31,3 +31,13 @@ INSERT INTO out SELECT vehicle, speed FROM lrb WHERE speed > 1
 --- named_query
 CREATE SINK out(vehicle INT32) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 CREATE QUERY fast AS SELECT vehicle FROM lrb WHERE speed > 200 INTO out
+--- with_before_brackets
+CREATE SINK out(v INT32) TYPE PRINT ON edge;
+WITH t AS (SELECT vehicle AS v FROM lrb) (SELECT v FROM t) INTO out
+--- with_query_that_nothing_reads
+CREATE SINK out(v INT32) TYPE PRINT ON edge;
+WITH t AS (SELECT id FROM orders) SELECT vehicle AS v FROM lrb INTO out
+--- with_query_of_which_each_use_reads_other_columns
+CREATE SINK out(highway INT16, n INT64, top FLOAT32) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+WITH c AS (SELECT start, highway, COUNT(*) AS n, MAX(speed) AS top, SUM(position) AS unread FROM lrb GROUP BY highway WINDOW TUMBLING(creationTS, SIZE 1 MIN))
+SELECT a.highway, a.n, b.top FROM c a JOIN c b ON a.start = b.start AND a.highway = b.highway INTO out

@@ -100,3 +100,9 @@ SELECT s, e, MAX(n) AS most FROM (SELECT start AS s, end AS e, COUNT(*) AS n FRO
 --- window_over_sessions
 CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
 SELECT start, COUNT(*) AS n FROM (SELECT vehicle, window_time, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW SESSION(creationTS, GAP 10 SEC)) WINDOW TUMBLING(window_time, SIZE 1 MIN) INTO out
+--- windows_that_overlap_as_much_as_is_allowed
+CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT start, COUNT(*) AS n FROM lrb WINDOW SLIDING(creationTS, SIZE 1000 SEC, ADVANCE BY 100 SEC) INTO out
+--- table_function_over_brackets
+CREATE SINK out(start TIMESTAMP, n INT64) TYPE PRINT ON edge SET('JSON' AS `SINK`.INPUT_FORMAT);
+SELECT window_start AS start, COUNT(*) AS n FROM TUMBLE(TABLE ((SELECT creationTS FROM lrb)), DESCRIPTOR(creationTS), INTERVAL '5' MINUTES) GROUP BY window_start INTO out

@@ -24,6 +24,8 @@ from headgate.catalog.v1 import (
     statement_service_pb2,
     watch_service_pb2,
 )
+from headgate.cluster.v1 import membership_service_pb2
+from headgate.log.v1 import group_service_pb2, log_metadata_service_pb2, topic_service_pb2
 from headgate_common.dispatch import methods
 from headgate_common.errors import from_code, from_status
 from headgate_coordinator.errors import REASONS
@@ -37,6 +39,10 @@ _FILES = (
     source_service_pb2,
     statement_service_pb2,
     watch_service_pb2,
+    membership_service_pb2,
+    topic_service_pb2,
+    group_service_pb2,
+    log_metadata_service_pb2,
 )
 _METHODS = {
     method.request.DESCRIPTOR.full_name: method
@@ -97,6 +103,7 @@ def running_coordinator(folder: Path, url: str = "", *options: str, name: str = 
 def running_agent(folder: Path, name: str, coordinator: str, *, slots: int = 8) -> Iterator[Server]:
     """An agent that has registered."""
     options = ["--coordinator", coordinator, "--name", name, "--data", str(folder / name), "--slots", str(slots)]
+    options += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(folder / "objects")]
     server = _start("headgate_agent.server", name, folder, options)
     try:
         yield server

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
 from headgate_coordinator import errors
 from headgate_coordinator.catalog.connect import connect
+from headgate_coordinator.sql.planner import plan_query
 from tests.servers.postgres import Postgres
 from tests.unit.api.kit import QUERY, Client
 
@@ -28,9 +31,11 @@ SCHEMA = catalog.Schema(fields=[catalog.Field(name="x", type="INT32")])
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else f"sqlite:///{tmp_path}/c.db"
     store = await connect(url, clock=SystemClock(), ids=RandomIds(random.Random()))
-    made = await Client(store).lead()
-    yield made
-    await made.close()
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(2) as planners:
+        made = await Client(store, run_planner=lambda work: loop.run_in_executor(planners, work)).lead()
+        yield made
+        await made.close()
 
 
 async def outcomes(calls: list[Any], client: Client) -> list[str]:
@@ -85,6 +90,63 @@ async def test_bundles_at_the_same_time_are_each_all_or_nothing(client: Client) 
     assert Counter(told) == {"": 1, "ALREADY_EXISTS": 15}
     names = {sink.name for sink in (await client(catalog.ListSinksRequest())).sinks}
     assert names == {"shared", f"own_{told.index('')}"}
+
+
+async def test_bundles_that_fight_over_slots_get_what_there_is(client: Client) -> None:
+    """Each takes six of twenty, so three are accepted whatever changes while they are planned."""
+    await client.cluster(slots=20)
+
+    def bundle(number: int) -> catalog.ApplyBundleRequest:
+        items = [
+            f"CREATE SINK s{number} (highway INT32, speed FLOAT64) TYPE FILE ON a SET ('/s' AS \"SINK\".FILE_PATH)",
+            f"CREATE QUERY q{number} AS SELECT highway, speed FROM lrb INTO s{number}",
+            f"CREATE QUERY r{number} AS SELECT highway, speed FROM lrb INTO s{number}",
+        ]
+        return catalog.ApplyBundleRequest(items=[catalog.BundleItem(statement=item) for item in items])
+
+    told = await outcomes([bundle(number) for number in range(8)], client)
+    assert Counter(told) == {"": 3, "INSUFFICIENT_CAPACITY": 5}
+    assert (await client(catalog.GetAgentRequest(name="a"))).agent.slots_used == 18
+    accepted = {str(number) for number, reason in enumerate(told) if not reason}
+    assert {query.name[1:] for query in (await client(catalog.ListQueriesRequest())).queries} == accepted
+    assert {sink.name[1:] for sink in (await client(catalog.ListSinksRequest())).sinks} == accepted | {"ut"}
+
+
+async def test_a_bundle_sent_by_many_with_one_request_id_is_done_once(client: Client) -> None:
+    await client.cluster(slots=100)
+    request = catalog.ApplyBundleRequest(request_id="r")
+    request.items.add(create_query=catalog.CreateQueryRequest(name="q", statement=QUERY))
+    before = client.store.changes.position
+    assert Counter(await outcomes([request] * 16, client)) == {"": 16}
+    assert client.store.changes.position == before + 1
+
+
+async def test_a_planner_that_stands_still_keeps_no_other_write_waiting(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    """Whichever thread plans a bundle, it is not the one that holds the writer."""
+    await client.cluster()
+    loop = asyncio.get_running_loop()
+    standing, go_on = asyncio.Event(), threading.Event()
+    request.addfinalizer(go_on.set)
+
+    def stand_still(*arguments: Any, **options: Any) -> Any:
+        loop.call_soon_threadsafe(standing.set)
+        if not go_on.wait(60):
+            raise AssertionError("nobody let the planner go on")
+        return plan_query(*arguments, **options)
+
+    monkeypatch.setattr("headgate_coordinator.api.planning.plan_query", stand_still)
+    bundle = catalog.ApplyBundleRequest()
+    bundle.items.add(create_query=catalog.CreateQueryRequest(name="q", statement=QUERY))
+    applying = asyncio.create_task(client.dispatch(bundle))
+    async with asyncio.timeout(50):
+        await standing.wait()
+        await client(catalog.CreateSinkRequest(name="s", schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+        assert not applying.done()
+        go_on.set()
+        await applying
+    assert (await client(catalog.GetQueryRequest(name="q"))).query.name == "q"
 
 
 async def test_what_is_refused_leaves_nothing(client: Client) -> None:

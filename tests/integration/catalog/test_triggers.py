@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy import Table, delete, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from headgate.log import v1 as log
 from headgate_coordinator.catalog import schema
+from headgate_coordinator.catalog.log import schema as log_schema
+from headgate_coordinator.catalog.log import topics
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.triggers import RULES
 from headgate_coordinator.catalog.tx import Tx
@@ -96,6 +100,8 @@ def add_fragment(state: str = "PENDING") -> Callable[[Tx], None]:
                 "incarnation": "",
                 "protocol_version": 1,
                 "volume_id": "",
+                "kafka_address": "",
+                "node_id": 1,
                 "time": 0,
                 "revision": 1,
             },
@@ -273,3 +279,100 @@ async def test_every_rule_is_installed(store: Store) -> None:
 async def test_the_one_row_of_revision_is_there_from_the_start(store: Store) -> None:
     rows = await store.read(lambda tx: tx.connection.execute(select(schema.revision)).all())
     assert [tuple(row) for row in rows] == [(1, 0, 0)]
+
+
+def add_topic(tx: Tx) -> None:
+    request = log.CreateTopicRequest(name="t", partitions=1, settings=log.TopicSettings(durability=log.DURABILITY_WAL))
+    topics.create_topic(tx, request, TopicRules())
+
+
+def add_segment(tx: Tx) -> None:
+    add_topic(tx)
+    row = {
+        "partition_key": tx.connection.execute(select(log_schema.partitions.c.key)).scalar_one(),
+        "uid": "s",
+        "object_key": "k",
+        "base_offset": 0,
+        "next_offset": 5,
+        "bytes": 1,
+        "position": 0,
+        "min_timestamp": 0,
+        "max_timestamp": 0,
+        "epoch": 1,
+        "time": 0,
+    }
+    tx.connection.execute(insert(log_schema.segments), row)
+    tx.connection.execute(update(log_schema.partitions).values(committed=5, reserved=9, volume_id="v", log_start=2))
+
+
+def change(table: Table, **values: object) -> Callable[[Tx], object]:
+    return lambda tx: tx.connection.execute(update(table).values(values))
+
+
+def after(prepare: Callable[[Tx], object], then: Callable[[Tx], object]) -> Callable[[Tx], object]:
+    """`prepare` must succeed; what is judged is `then`."""
+
+    def operation(tx: Tx) -> None:
+        prepare(tx)
+        then(tx)
+
+    return operation
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"log_start": 1}, "only grow"),
+        ({"committed": 4}, "only grow"),
+        ({"log_start": 6}, "log_start|CHECK"),
+        ({"committed": 10}, "reserved|CHECK"),
+        ({"reserved": 4}, "reserved|CHECK"),
+        ({"volume_id": ""}, "volume|CHECK"),
+        ({"bytes": -1}, "bytes|CHECK"),
+    ],
+)
+async def test_offsets_of_a_partition_are_ordered_and_only_grow(
+    store: Store, values: dict[str, object], message: str
+) -> None:
+    await allowed(store, add_segment)
+    await refused(store, after(add_segment, change(log_schema.partitions, **values)), message)
+
+
+async def test_reservations_may_be_given_up_once_segments_have_everything(store: Store) -> None:
+    await allowed(store, after(add_segment, change(log_schema.partitions, reserved=5, volume_id="")))
+
+
+async def test_what_is_fixed_of_a_topic_stays(store: Store) -> None:
+    for values in ({"partitions": 2}, {"durability": "OBJECT"}, {"format": "ARROW"}, {"name": "u"}):
+        await refused(store, after(add_topic, change(log_schema.topics, **values)), "fixed at creation")
+    await allowed(store, after(add_topic, change(log_schema.topics, retention_us=1)))
+
+
+async def test_segments_are_final_and_go_before_their_partition(store: Store) -> None:
+    await refused(store, after(add_segment, change(log_schema.segments, next_offset=6)), "never changed")
+    await refused(
+        store, after(add_segment, lambda tx: tx.connection.execute(delete(log_schema.partitions))), "(?i)foreign key"
+    )
+    await refused(
+        store, after(add_segment, lambda tx: tx.connection.execute(delete(log_schema.topics))), "(?i)foreign key"
+    )
+
+
+async def test_counters_and_numbers_of_agents_are_never_given_out_again(store: Store) -> None:
+    await allowed(store, change(log_schema.counters, value=7))
+    await refused(store, after(change(log_schema.counters, value=7), change(log_schema.counters, value=6)), "grows")
+    await refused(store, lambda tx: tx.connection.execute(delete(log_schema.counters)), "never deleted")
+    await refused(store, after(add_fragment(), change(schema.agents, node_id=2)), "keeps its node_id")
+
+
+async def test_grants_of_what_is_gone_may_go_and_others_stay(store: Store) -> None:
+    def grant(kind: str) -> Callable[[Tx], object]:
+        row = {"kind": kind, "key": "k", "epoch": 1, "session_uid": None, "time": 0}
+        return lambda tx: tx.connection.execute(insert(grants), row)
+
+    def forget(tx: Tx) -> object:
+        return tx.connection.execute(delete(grants))
+
+    await refused(store, after(grant("coordinator"), forget), "a grant keeps its row")
+    await allowed(store, after(grant("partition"), forget))
+    await allowed(store, after(grant("group"), forget))

@@ -12,7 +12,7 @@ from headgate_common.dispatch import Service
 from headgate_common.transport import GrpcTransport
 from tests.integration.common.serving import serving
 from tests.servers.process import free_port
-from tests.unit.common.transport_contract import CASES, REASONS, World
+from tests.unit.common.transport_contract import CASES, CONVERSATIONS, REASONS, TalkingWorld, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,11 @@ async def world() -> AsyncIterator[GrpcWorld]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_grpc_transport_keeps_the_contract(case: Callable[[World], Awaitable[None]], world: GrpcWorld) -> None:
+    await case(world)
+
+
+@pytest.mark.parametrize("case", CONVERSATIONS, ids=lambda case: case.__name__)
+async def test_grpc_transport_carries_conversations(
+    case: Callable[[TalkingWorld], Awaitable[None]], world: GrpcWorld
+) -> None:
     await case(world)

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.sql.spark import SPARK_CONF
 from headgate_coordinator.sql.types import columns_of, spark_type
+from headgate_engine.jars import kafka_jars
 
 Rows = Sequence[Mapping[str, Any]]
 # Longest time that a query over a few rows may take here.
@@ -54,6 +55,9 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     )
     for key, value in SPARK_CONF.items():
         builder = builder.config(key, value)
+    # A process has one JVM, whose jars are those of its first session: tests with topics may come later.
+    if jars := kafka_jars():
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     try:

@@ -129,6 +129,7 @@ _CONSTANTS: dict[tuple[str, int], Literal] = {
     **{(name, 1): Literal("yyyy", VARCHAR) for name in ("to_timestamp", "try_to_timestamp", "to_date", "date_format")},
     **{(name, 1): Literal("UTC", VARCHAR) for name in ("from_utc_timestamp", "to_utc_timestamp")},
     ("from_unixtime", 1): Literal("yyyy", VARCHAR),
+    **{(name, 1): Literal("(x)", VARCHAR) for name in ("regexp_extract", "regexp_extract_all")},
     ("format_string", 0): Literal("%s", VARCHAR),
     ("get_json_object", 1): Literal("$.a", VARCHAR),
     ("from_json", 1): Literal("STRUCT<a: INT32, b: ARRAY<VARCHAR>>", VARCHAR),

@@ -4,7 +4,8 @@
     --seed 7 [--keep o1,f2] [--trace]    one seed, or a part of its plan, with its trace's hash
     (neither)                            until a seed fails
 
-The last line says `N passed, M failed`; the exit code is 1 if any failed.
+A failing seed is told with a smaller plan, looked for during `--patience` seconds. The last line says `N passed, M
+failed`; the exit code is 1 if any failed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from headgate_simulation.generate import generate
 from headgate_simulation.pool import Outcome, run_seeds
 from headgate_simulation.report import minimal, tell
+from headgate_simulation.shrink import PATIENCE
 from headgate_simulation.world import run
 
 # Seeds whose failure is told in full; the rest is only counted.
@@ -33,16 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay one seed")
     parser.add_argument("--keep", default="", help="with --seed: only these operations and faults of its plan")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
-    parser.add_argument("--no-shrink", action="store_true", help="do not look for a smaller plan")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="seconds to look for a smaller plan; 0 does not look"
+    )
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return replay(options.seed, options.keep, trace=options.trace, shrinking=not options.no_shrink)
+        return replay(options.seed, options.keep, trace=options.trace, patience=options.patience)
     if options.seeds is not None:
-        return many(range(options.first, options.first + options.seeds), options.jobs, not options.no_shrink)
-    return endless(options.first, options.jobs, not options.no_shrink)
+        return many(range(options.first, options.first + options.seeds), options.jobs, options.patience)
+    return endless(options.first, options.jobs, options.patience)
 
 
-def replay(seed: int, keep: str, *, trace: bool, shrinking: bool) -> int:
+def replay(seed: int, keep: str, *, trace: bool, patience: float) -> int:
     plan = generate(seed)
     if keep:
         plan = plan.keep(keep.split(","))
@@ -51,7 +55,7 @@ def replay(seed: int, keep: str, *, trace: bool, shrinking: bool) -> int:
         for event in result.trace:
             say(str(event))
     if result.failure is not None:
-        small = minimal(result) if shrinking and not keep else None
+        small = minimal(result, patience) if patience > 0 and not keep else None
         for line in tell(result, small):
             say(line)
     say(
@@ -62,7 +66,7 @@ def replay(seed: int, keep: str, *, trace: bool, shrinking: bool) -> int:
     return int(result.failure is not None)
 
 
-def many(seeds: range, jobs: int, shrinking: bool) -> int:
+def many(seeds: range, jobs: int, patience: float) -> int:
     failed: list[int] = []
     began = time.monotonic()
     done = 0
@@ -71,7 +75,7 @@ def many(seeds: range, jobs: int, shrinking: bool) -> int:
         if outcome.failure is not None:
             failed.append(outcome.seed)
             if len(failed) <= TOLD:
-                tell_seed(outcome.seed, shrinking)
+                tell_seed(outcome.seed, patience)
             else:
                 say(f"seed {outcome.seed} FAILED: {outcome.failure.message.splitlines()[0]}")
     say(f"{done / max(time.monotonic() - began, 1e-9):.1f} seeds/s")
@@ -81,21 +85,21 @@ def many(seeds: range, jobs: int, shrinking: bool) -> int:
     return int(bool(failed))
 
 
-def endless(first: int, jobs: int, shrinking: bool) -> int:
+def endless(first: int, jobs: int, patience: float) -> int:
     for passed, outcome in enumerate(progress(run_seeds(itertools.count(first), jobs), time.monotonic(), None)):
         if outcome.failure is not None:
-            tell_seed(outcome.seed, shrinking)
+            tell_seed(outcome.seed, patience)
             say(f"{passed} passed, 1 failed")
             return 1
     return 0
 
 
-def tell_seed(seed: int, shrinking: bool) -> None:
+def tell_seed(seed: int, patience: float) -> None:
     result = run(generate(seed))
     if result.failure is None:
         say(f"seed {seed} FAILED before, and passes when run alone: the simulation itself is not deterministic")
         return
-    for line in tell(result, minimal(result) if shrinking else None):
+    for line in tell(result, minimal(result, patience) if patience > 0 else None):
         say(line)
 
 

@@ -259,7 +259,7 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
         journal = SimulatedJournal(disk, environment, faults, world.processes[spec.name].crash)
         registry = FragmentRegistry(incarnation=incarnation, runner=runner, journal=journal, clock=environment.clock)
         await registry.open()
-        world.opened(spec.name, registry)
+        world.opened(spec.name, environment.domain, registry)
         service = FragmentService(registry, spec.name, lambda: catalog.AgentResources(backlog=registry.backlog))
         member = Member(
             Identity(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate_common.dispatch import Dispatcher
+from headgate_coordinator.api import planning
 from headgate_coordinator.catalog.store import StoreSettings
 from headgate_coordinator.coordinator import Coordinator
+from headgate_coordinator.sql.parse import parse_statements
 from headgate_simulation.invariants import Violation
 from headgate_simulation.processes import Environment, Program, Running
 from headgate_simulation.store import SimulatedStore
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from headgate_simulation.world import World
 
 T = TypeVar("T")
+
+# A text is parsed once for all runs of a process: parsing is pure, and nothing changes what it gives.
+vars(planning)["parse_statements"] = functools.lru_cache(maxsize=4096)(parse_statements)
 
 
 class CoordinatorProcess:

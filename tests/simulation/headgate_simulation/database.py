@@ -13,6 +13,8 @@ import re
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, cast
 
 from sqlalchemy import Connection
@@ -89,7 +91,7 @@ class Rows:
 class _Prepared:
     """A compiled statement, ready to be run: its SQL, where each parameter comes from, and what its rows are."""
 
-    __slots__ = ("expanding", "many", "readers", "row", "sources", "sql", "variants")
+    __slots__ = ("expanding", "expands", "make", "readers", "row", "sources", "sql", "variants")
 
     def __init__(self, compiled: Any, dialect: Any) -> None:
         self.sql: str = compiled.string
@@ -108,11 +110,14 @@ class _Prepared:
             if isinstance(processor, tuple):
                 raise NotImplementedError
             self.sources.append((bound.key, place.get(bound, _OWN), bound, processor))
+        # Of each source, whether it is a list.
+        self.expands = [source[0] in self.expanding for source in self.sources]
         columns = compiled._result_columns
         self.row: Any = None
         self.readers: list[tuple[int, Callable[[Any], Any]]] = []
         if columns:
             self.row = _row_type(tuple(column.keyname for column in columns))
+            self.make = partial(tuple.__new__, self.row)
             for index, column in enumerate(columns):
                 reader = column.type.dialect_impl(dialect).result_processor(dialect, None)
                 if reader is not None:
@@ -133,15 +138,27 @@ class _Prepared:
             found.append(value)
         return found
 
-    def expanded(self, values: list[Any]) -> tuple[str, list[Any]]:
+    def pick(self, keys: tuple[str, ...]) -> Callable[[Any], Sequence[Any]] | None:
+        """What takes the values in their order, where all of them are given and go as they are."""
+        wanted = [key for key, _, _, processor in self.sources if key in keys and processor is None]
+        if not wanted or len(wanted) != len(self.sources):
+            return None
+        if len(wanted) == 1:
+            (only,) = wanted
+            return lambda given: (given[only],)
+        return itemgetter(*wanted)
+
+    def lists(self, values: Sequence[Any]) -> Iterator[Any]:
+        return (value for expands, value in zip(self.expands, values, strict=True) if expands)
+
+    def expanded(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """The SQL for lists of these lengths, and their items in a row."""
         flat: list[Any] = []
         lengths = []
-        for (key, _, _, _), value in zip(self.sources, values, strict=True):
-            if key in self.expanding:
-                items = list(value)
-                flat += items
-                lengths.append(len(items))
+        for expands, value in zip(self.expands, values, strict=True):
+            if expands:
+                flat += value
+                lengths.append(len(value))
             else:
                 flat.append(value)
         key_of = tuple(lengths)
@@ -170,24 +187,25 @@ class FastConnection:
         self._slow.close()
 
     def execute(self, statement: Any, parameters: Any = None) -> Any:
-        many = isinstance(parameters, list)
+        many = type(parameters) is list
         first = parameters[0] if many else parameters
         keys = tuple(first) if first else ()
         known = _KNOWN.get((id(statement), keys, many))
         if known is not None:
-            _, prepared, extracted = known
+            _, prepared, extracted, pick = known
         else:
             prepared, extracted = self._compile(statement, keys, many)
+            pick = None
         if prepared is False:
             return self._slow.execute(statement, parameters)
         try:
             if many:
                 values = [prepared.values(one, extracted) for one in parameters]
                 return Rows((), self._raw.executemany(prepared.sql, values).rowcount)
-            bound = prepared.values(parameters, extracted)
+            bound = prepared.values(parameters, extracted) if pick is None else pick(parameters)
             sql = prepared.sql
             if prepared.expanding:
-                if not all(bound[i] for i, source in enumerate(prepared.sources) if source[0] in prepared.expanding):
+                if not all(prepared.lists(bound)):
                     return self._slow.execute(statement, parameters)
                 sql, bound = prepared.expanded(bound)
             cursor = self._raw.execute(sql, bound)
@@ -212,7 +230,8 @@ class FastConnection:
             return False, None
         if seen_before:
             # (kept alive here, so that nothing else ever has its id)
-            _KNOWN[id(statement), keys, many] = (statement, prepared, extracted)
+            pick = prepared.pick(keys) if prepared is not False else None
+            _KNOWN[id(statement), keys, many] = (statement, prepared, extracted, pick)
         return prepared, extracted
 
 
@@ -239,7 +258,7 @@ class _Transaction:
 
 
 _COMPILED: dict[Any, Any] = {}
-_KNOWN: dict[tuple[int, tuple[str, ...], bool], tuple[Any, Any, Any]] = {}
+_KNOWN: dict[tuple[int, tuple[str, ...], bool], tuple[Any, Any, Any, Any]] = {}
 _PREPARED: dict[Any, Any] = {}
 _ROW_TYPES: dict[tuple[str, ...], Any] = {}
 
@@ -275,9 +294,9 @@ def _row_type(keys: tuple[str, ...]) -> Any:
 
 
 def _rows(prepared: _Prepared, fetched: list[Any]) -> list[Any]:
-    make = prepared.row._make
+    make = prepared.make
     if not prepared.readers:
-        return [make(row) for row in fetched]
+        return list(map(make, fetched))
     made = []
     for row in fetched:
         values = list(row)

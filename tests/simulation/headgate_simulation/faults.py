@@ -77,6 +77,8 @@ class Faults:
                 link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
             elif fault.kind == "lossy" and touches:
                 link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
+            elif fault.kind == "late-answers" and sender == fault.target:
+                link.tail, link.tail_share = _number(fault.get("tail", 0.0)), 0.5
             elif fault.kind == "duplicating" and touches and "client" not in sender:
                 link.duplication = max(link.duplication, _number(fault.get("share", 0.0)))
 

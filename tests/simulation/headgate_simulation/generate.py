@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from headgate_simulation.plan import LEADER, AgentSpec, Fault, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # Before this, the cluster forms and the first sources and sinks are made, without faults.
-SETTLED = 4.0
+SETTLED = 2.5
+# When the first sources and sinks are asked for.
+SETUP = 1.0
 # Over which time operations and faults are spread.
-SPAN = 24.0
+SPAN = 14.0
+# Moments at which much happens at a time, and the share of what happens then.
+MOMENTS = 3
+TOGETHER = 0.4
 LOGICAL_SOURCES = ("readings", "orders", "clicks")
 STATEMENTS = (
     "SELECT id, amount FROM {source} WHERE amount > 10 INTO {sink}",
@@ -24,12 +30,20 @@ STATEMENTS = (
 )
 
 
+class Moment(NamedTuple):
+    """When much happens at a time, and to which agent most of it."""
+
+    at: float
+    agent: str
+
+
 def generate(seed: int) -> Plan:
     source = stream(seed, "plan")
     agents = _agents(source)
     coordinators = 2 if source.random() < 0.5 else 1
     clients = source.randint(2, 3)
-    operations = _Operations(source, agents, clients)
+    moments = [Moment(source.uniform(SETTLED, SETTLED + SPAN), source.choice(agents).name) for _ in range(MOMENTS)]
+    operations = _Operations(source, agents, clients, moments)
     operations.setup()
     operations.workload()
     return Plan(
@@ -40,13 +54,13 @@ def generate(seed: int) -> Plan:
         watchers=source.randint(1, 2),
         weather=_weather(source),
         operations=tuple(operations.made),
-        faults=tuple(_faults(source, agents, coordinators)),
-        heals=SETTLED + SPAN + 2.0,
+        faults=tuple(_faults(source, agents, coordinators, moments)),
+        heals=SETTLED + SPAN + 1.0,
     )
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
-    count = source.randint(3, 8)
+    count = 3 + _few(source, 6)
     sizes = source.choice(((1, 2, 3), (3, 4, 6), (6, 8, 12), (6, 8, 12)))
     zones = source.choice((("",), ("east", "west"), ("a", "b", "c")))
     agents = []
@@ -58,10 +72,15 @@ def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
                 slots=source.choice(sizes),
                 zone=source.choice(zones),
                 engine=number <= 2 or source.random() < 0.7,
-                starts=None if late else round(source.uniform(0.0, 1.5), 3),
+                starts=None if late else round(source.uniform(0.0, 0.8), 3),
             )
         )
     return tuple(agents)
+
+
+def _few(source: random.Random, below: int) -> int:
+    """A number below the given one, more often small than large: most bugs need few, and few are quick."""
+    return int(below * source.random() ** 1.7)
 
 
 def _weather(source: random.Random) -> Weather:
@@ -69,8 +88,8 @@ def _weather(source: random.Random) -> Weather:
     return Weather(
         delay=source.choice((0.0005, 0.002, 0.01)),
         spread=source.choice((0.001, 0.01, 0.05)),
-        tail=source.choice((0.5, 2.0, 6.0)),
-        tail_share=source.choice((0.0, 0.005, 0.02)) if rough else 0.0,
+        tail=source.choice((0.5, 0.5, 2.0, 6.0)),
+        tail_share=source.choice((0.005, 0.02, 0.1)) if rough else 0.0,
         loss=source.choice((0.0, 0.01, 0.05)) if rough else 0.0,
         duplication=source.choice((0.0, 0.1, 0.5)),
         store_delay=source.choice((0.0005, 0.005, 0.05)),
@@ -84,9 +103,12 @@ def _weather(source: random.Random) -> Weather:
 
 
 class _Operations:
-    def __init__(self, source: random.Random, agents: tuple[AgentSpec, ...], clients: int) -> None:
+    def __init__(
+        self, source: random.Random, agents: tuple[AgentSpec, ...], clients: int, moments: list[Moment]
+    ) -> None:
         self.made: list[Operation] = []
         self._source = source
+        self._moments = moments
         self._agents = agents
         self._clients = clients
         self._present = [agent.name for agent in agents if agent.starts is not None]
@@ -121,7 +143,7 @@ class _Operations:
             feeding = source.sample(self._present, min(len(self._present), source.choice((1, 1, 2))))
             items += [("create_physical_source", self._physical_source(logical, agent)) for agent in feeding]
         items += [("create_sink", self._sink(f"k{number}")) for number in range(1, source.randint(2, 4) + 1)]
-        self.add(2.0, "setup", {"items": tuple((kind, tuple(a.items())) for kind, a in items)}, client=1)
+        self.add(SETUP, "setup", {"items": tuple((kind, tuple(a.items())) for kind, a in items)}, client=1)
 
     def _physical_source(self, logical: str, agent: str) -> dict[str, object]:
         name = f"{logical}_on_{agent}"
@@ -146,17 +168,22 @@ class _Operations:
     def workload(self) -> None:
         source = self._source
         ends = SETTLED + SPAN
-        for _ in range(source.randint(8, 18)):
-            # Most come early: there should be something to break.
-            at = SETTLED - 1.0 + (SPAN + 1.0) * source.random() ** 2
-            self._life_of_a_query(at, ends)
+        for _ in range(5 + _few(source, 9)):
+            # Many come early: there should be something to break.
+            at = SETTLED - 0.5 + (SPAN + 0.5) * source.random() ** 2
+            moment = _together(source, self._moments)
+            self._life_of_a_query(at if moment is None else _around(source, moment), ends)
         for _ in range(source.randint(0, 6)):
             kind = source.choice(("get_query", "get_query", "list_queries", "snapshot"))
             self.add(source.uniform(SETTLED, ends), kind, {"name": source.choice(self._queries)})
         for _ in range(source.randint(0, 5)):
             self._catalog_operation(source.uniform(SETTLED, ends))
         for _ in range(source.randint(0, 4)):
-            self._cluster_operation(source.uniform(SETTLED, ends))
+            moment = _together(source, self._moments)
+            if moment is None:
+                self._cluster_operation(source.uniform(SETTLED, ends), source.choice(self._agents).name)
+            else:
+                self._cluster_operation(_around(source, moment), moment.agent)
         self.made.sort(key=lambda operation: operation.at)
 
     def _life_of_a_query(self, at: float, ends: float) -> None:
@@ -208,7 +235,7 @@ class _Operations:
                     items.append(("drop_query", (("name", source.choice(self._queries)), ("allow_missing", True))))
                 self.add(at, "bundle", {"items": tuple(items)})
 
-    def _cluster_operation(self, at: float) -> None:
+    def _cluster_operation(self, at: float, name: str) -> None:
         source = self._source
         if self._late and source.random() < 0.5:
             late = source.choice(self._late)
@@ -216,7 +243,6 @@ class _Operations:
                 self.add(at, "create_agent", {"name": late})
             self.add(at + source.uniform(-1.0, 3.0), "join", {"name": late})
             return
-        name = source.choice([agent.name for agent in self._agents])
         match source.randrange(5):
             case 0:
                 self.add(at, "leave", {"name": name})
@@ -236,16 +262,30 @@ class _Operations:
                 self.add(at, source.choice(("create_link", "drop_link")), link)
 
 
-def _faults(source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int) -> list[Fault]:
+def _together(source: random.Random, moments: list[Moment]) -> Moment | None:
+    """Often a moment at which more is going on."""
+    return source.choice(moments) if source.random() < TOGETHER else None
+
+
+def _around(source: random.Random, moment: Moment) -> float:
+    return min(moment.at + source.uniform(-0.3, 0.7), SETTLED + SPAN)
+
+
+def _faults(
+    source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int, moments: list[Moment]
+) -> list[Fault]:
     names = [agent.name for agent in agents]
     leaders = [f"c{number}" for number in range(1, coordinators + 1)]
     faults = []
-    for number in range(1, source.randint(10, 30) + 1):
-        kind, target, arguments = _fault(source, names, leaders)
+    for number in range(1, source.randint(10, 25) + 1):
+        moment = _together(source, moments)
+        at = source.uniform(SETTLED - 0.5, SETTLED + SPAN) if moment is None else _around(source, moment)
+        struck = names if moment is None or source.random() < 0.4 else [moment.agent]
+        kind, target, arguments = _fault(source, struck, leaders)
         faults.append(
             Fault(
                 id=f"f{number}",
-                at=round(source.uniform(SETTLED - 0.5, SETTLED + SPAN), 3),
+                at=round(at, 3),
                 lasts=round(source.choice((0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 8.0)) * source.uniform(0.5, 1.5), 3),
                 kind=kind,
                 target=target,
@@ -269,10 +309,11 @@ _KINDS: tuple[tuple[float, str, str], ...] = (
     (0.7, "isolate-from-catalog", "coordinator"),
     (1.5, "slow", "any"),
     (1.5, "lossy", "any"),
+    (1.5, "late-answers", "agent"),
     (1.5, "duplicating", "coordinator"),
     (1.0, "commit-fails", "coordinator"),
     (1.5, "commit-lost", "coordinator"),
-    (1.5, "commit-pauses", "coordinator"),
+    (2.5, "commit-pauses", "coordinator"),
     (1.5, "crash-at-commit", "leader"),
     (0.7, "wall-clock", "any"),
     (1.5, "runs-break", "agent"),
@@ -292,6 +333,8 @@ def _fault(source: random.Random, agents: list[str], coordinators: list[str]) ->
             arguments["other"] = coordinator if whom == "agent" else agent
         case "slow" | "depose":
             arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
+        case "late-answers":
+            arguments["tail"] = source.choice((0.4, 1.0, 3.0))
         case "lossy":
             arguments["loss"] = source.choice((0.1, 0.3, 0.6))
         case "duplicating":

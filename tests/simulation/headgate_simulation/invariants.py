@@ -119,6 +119,8 @@ class Checker:
         # The highest term that an agent has obeyed, and the highest epoch of a fragment that it was told of.
         self._terms: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
+        # The highest epoch of which a registration has reached the agent, whatever came of it.
+        self._reached: dict[tuple[str, str], int] = {}
 
     # After every commit
 
@@ -182,6 +184,10 @@ class Checker:
             self._dropped.add(before.incarnation)
         if after is not None and after.incarnation in self._dropped:
             fail("a dropped process stays out", f"{after.incarnation} is back as agent {change.name}", (change.name,))
+        comes_in = after is not None and after.incarnation and (before is None or not before.incarnation)
+        if comes_in and self._truth.count(change.name, after.incarnation):
+            text = f"{after.incarnation} is let in as agent {change.name}, and still has what the catalog let go of"
+            fail("nothing of before comes in", text, (change.name,))
 
     def _query_transition(self, change: Change, before: Any, after: Any) -> None:
         about = (change.name, change.uid)
@@ -203,7 +209,7 @@ class Checker:
                 f"query {change.name}: {DESIRED[before.desired_state]} became {DESIRED[after.desired_state]}",
                 about,
             )
-        if was != now and now == "RUNNING" and after.desired_state != catalog.DESIRED_STATE_RUNNING:
+        if was != now and after.desired_state != catalog.DESIRED_STATE_RUNNING and self._passed_running(after):
             fail("what is unwanted is not brought up", f"query {change.name} is RUNNING, though it was stopped", about)
         if was != now and now == "STOPPED" and after.desired_state == catalog.DESIRED_STATE_RUNNING:
             fail("legal transitions", f"query {change.name} is STOPPED, though nobody asked for it", about)
@@ -211,6 +217,14 @@ class Checker:
             fail("a failure has a reason", f"query {change.name} is FAILED and does not say why", about)
         if before.stop_mode == catalog.STOP_MODE_HARD and after.stop_mode == catalog.STOP_MODE_SOFT:
             fail("a hard stop stays hard", f"query {change.name} went back to a soft stop", about)
+
+    def _passed_running(self, query: Any) -> bool:
+        """Whether it reached RUNNING in the last transaction, if only on its way."""
+        steps = self._database.raw.execute(
+            "SELECT to_state FROM story WHERE query_uid = ? AND revision = ? AND fragment = 0",
+            (query.uid, query.revision),
+        )
+        return ("RUNNING",) in steps.fetchall()
 
     def _looked_at(self, change: Change, before: Any, after: Any) -> None:
         """A controller that looks at a query which is not wanted any more takes it down, and does nothing else."""
@@ -238,8 +252,16 @@ class Checker:
             fail("epochs grow", f"fragment {change.name} begins again in epoch {after.epoch}", about)
 
     def _run_is_not_well(self, fragment: Any, about: tuple[str, ...]) -> None:
-        """A run that is well, on the process that the catalog knows, is not replaced."""
+        """A run that is well, on the process that the catalog knows, is not replaced; nor what waits to be started."""
         agent = self.mirror.agents_by_name.get(fragment.agent)
+        state = FRAGMENT_STATES[fragment.state]
+        if agent is not None and state == "REGISTERED":
+            held = self._truth.holds(fragment.agent, agent.incarnation, fragment.uid)
+            if held == fragment.epoch and agent.state != UNREACHABLE:
+                text = f"{fragment.agent} has {fragment.uid} in epoch {held} as registered, and it gets a new epoch"
+                fail("a run that is well is not replaced", text, about)
+        if state not in ("STARTED", "RUNNING"):
+            return
         for run in self._truth.runs_of(fragment.uid):
             if (
                 agent is not None
@@ -257,7 +279,7 @@ class Checker:
             self._run_is_gone("name lock", before, about)
         elif before.slots_held and not after.slots_held and not moved:
             self._run_is_gone("slots are returned when the run is gone", before, about)
-        elif after.epoch != before.epoch and not moved and FRAGMENT_STATES[before.state] in ("STARTED", "RUNNING"):
+        elif after.epoch != before.epoch and not moved:
             self._run_is_not_well(before, about)
 
     def _run_is_gone(self, invariant: str, fragment: Any, about: tuple[str, ...]) -> None:
@@ -268,6 +290,10 @@ class Checker:
         for run in self._truth.runs_of(fragment.uid):
             if run.agent == fragment.agent and run.epoch <= fragment.epoch and run.incarnation == agent.incarnation:
                 fail(invariant, f"{run} still runs, but the catalog lets go of it", about)
+        held = self._truth.holds(fragment.agent, agent.incarnation, fragment.uid)
+        if 0 < held <= fragment.epoch:
+            text = f"{agent.name} still has epoch {held} of {fragment.uid}, but the catalog lets go of it"
+            fail(invariant, text, about)
 
     def _after(self, changes: Iterable[Change], before: dict[str, Any]) -> None:
         mirror = self.mirror
@@ -311,6 +337,14 @@ class Checker:
     def _confirmed(self, fragment: Any) -> None:
         """The catalog calls running, or complete, only what an agent really ran, or completed, in that epoch."""
         state = FRAGMENT_STATES[fragment.state]
+        key = (fragment.agent, fragment.uid)
+        if state == "REGISTERED" and self._reached.get(key, 0) < fragment.epoch:
+            fail(
+                "states are confirmed",
+                f"fragment {fragment.ordinal} of {fragment.query} is REGISTERED in epoch {fragment.epoch}, "
+                f"and {fragment.agent} has never heard of it",
+                (fragment.query, fragment.query_uid, fragment.uid, fragment.agent),
+            )
         known = {"RUNNING": self._truth.ran, "TERMINATED": self._truth.completed}.get(state)
         if known is not None and (fragment.uid, fragment.epoch) not in known:
             fail(
@@ -364,10 +398,25 @@ class Checker:
             ):
                 fail("ended means gone", f"query {query.name} is TERMINATED, but a source of it did not end", about)
 
+    # When a coordinator sends a command
+
+    def brought_up(self, coordinator: str, method: str, fragment: Any) -> None:
+        """Nobody brings up what is gone: its calls have ended before it is forgotten, and none is made again."""
+        if fragment.uid not in self.mirror.by_kind["FRAGMENT"]:
+            fail(
+                "what is dropped is not brought up",
+                f"{coordinator} sends {method} of {fragment.uid} epoch {fragment.epoch}, which is gone",
+                (coordinator, fragment.uid),
+            )
+
     # After every command that an agent has obeyed
 
-    def asked(self, agent: str, uid: str) -> Asked:
-        return Asked(agent, self._terms.get(agent, 0), self._epochs.get((agent, uid), 0))
+    def asked(self, agent: str, method: str, fragment: Any) -> Asked:
+        """A command reaches an agent."""
+        key = (agent, fragment.uid)
+        if method == "RegisterFragment":
+            self._reached[key] = max(self._reached.get(key, 0), fragment.epoch)
+        return Asked(agent, self._terms.get(agent, 0), self._epochs.get(key, 0))
 
     def obeyed(self, asked: Asked, term: int, method: str, fragment: Any) -> None:
         """An agent that has obeyed a term obeys no lower one, and starts no run below one that it knew."""

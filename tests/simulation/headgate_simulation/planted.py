@@ -110,6 +110,29 @@ PLANTED: tuple[Planted, ...] = (
         ),
     ),
     Planted(
+        "time-out of a registration taken as not happened",
+        "a fragment whose agent has not confirmed the plan counts as never sent, and is let go without a word",
+        (
+            Edit(
+                f"{_STATES}:_take_down",
+                'if fragment.epoch == 1 and fragment.state == "PENDING" and not fragment.incarnation:',
+                'if fragment.state == "PENDING":',
+            ),
+        ),
+    ),
+    Planted(
+        "retry after drop",
+        "a command that failed is sent again a little later, whatever has become of its query",
+        (
+            Edit(
+                f"{_RECONCILER}:Reconciler._failed",
+                "work.answers.append(_answer(command, error))",
+                "work.answers.append(_answer(command, error)); asyncio.get_running_loop().call_later("
+                "1.0, lambda: self._client and self._call(work, command))",
+            ),
+        ),
+    ),
+    Planted(
         "name released before the last fragment is gone",
         "what is on an agent that does not answer counts as gone, and so the query as deleted",
         (
@@ -216,9 +239,9 @@ PLANTED: tuple[Planted, ...] = (
         (
             Edit(f"{_LEADERSHIP}:Leadership._may_take", "silent_for >= found.holder.ttl", "silent_for >= 0.5"),
             Edit(
-                "headgate_coordinator.catalog.sessions:expire",
-                "if row is None or row.renewals != renewals:",
-                "if row is None:",
+                "headgate_coordinator.catalog.sessions:unrenewed",
+                "row is not None and row.renewals == renewals",
+                "row is not None",
             ),
         ),
     ),
@@ -276,6 +299,11 @@ PLANTED: tuple[Planted, ...] = (
         ),
     ),
     Planted(
+        "former runs let in by a poll",
+        "whoever answers in the place of an agent that was declared gone is let in with all that it still runs",
+        (Edit(f"{_STATUS}:apply_status", "or (reported and not agent.incarnation)", ""),),
+    ),
+    Planted(
         "stop softened by a later soft stop",
         "a soft stop that comes after a hard one overrides it",
         (
@@ -315,17 +343,25 @@ def plant(planted: Planted) -> Iterator[None]:
     by_target: dict[str, list[Edit]] = {}
     for edit in planted.edits:
         by_target.setdefault(edit.target, []).append(edit)
-    undo: list[tuple[Any, str, Any]] = []
+    undo: list[tuple[Any, Any, Any]] = []
     try:
         for target, edits in by_target.items():
             undo += _apply(target, edits)
         yield
     finally:
-        for holder, attribute, original in reversed(undo):
-            setattr(holder, attribute, original)
+        for holder, key, original in reversed(undo):
+            _put(holder, key, original)
 
 
-def _apply(target: str, edits: list[Edit]) -> list[tuple[Any, str, Any]]:
+def _put(holder: Any, key: Any, value: Any) -> None:
+    """Into a table of functions, or as an attribute of a module or class."""
+    if isinstance(holder, dict):
+        holder[key] = value
+    else:
+        setattr(holder, key, value)
+
+
+def _apply(target: str, edits: list[Edit]) -> list[tuple[Any, Any, Any]]:
     """Replaces the function wherever it is known; what to put back is the answer."""
     module_name, _, qualified = target.partition(":")
     module = importlib.import_module(module_name)
@@ -341,16 +377,18 @@ def _apply(target: str, edits: list[Edit]) -> list[tuple[Any, str, Any]]:
         source = source.replace(edit.old, edit.new)
     scope: dict[str, Any] = {}
     exec(compile(source, f"<planted in {target}>", "exec", _FLAGS, dont_inherit=True), module.__dict__, scope)
-    places = [(holder, name)]
+    places: list[tuple[Any, Any]] = [(holder, name)]
     if holder is module:
-        # Others may have imported it by name.
-        places += [
-            (other, key)
-            for other in list(sys.modules.values())
-            if getattr(other, "__name__", "").startswith("headgate_") and other is not module
-            for key, value in list(vars(other).items())
-            if value is original
+        # Others may have imported it by name, and tables may hold it.
+        known = [
+            other for other in list(sys.modules.values()) if getattr(other, "__name__", "").startswith("headgate_")
         ]
+        for other in known:
+            for key, value in list(vars(other).items()):
+                if value is original and other is not module:
+                    places.append((other, key))
+                elif type(value) is dict:
+                    places += [(value, inner) for inner, function in value.items() if function is original]
     for place, key in places:
-        setattr(place, key, scope[name])
+        _put(place, key, scope[name])
     return [(place, key, original) for place, key in places]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import multiprocessing
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headgate_simulation.generate import generate
 from headgate_simulation.world import Failure, run
 
-CHUNK = 8
-# Everything that imports leave behind is kept out of later collections after so many runs.
+# Seeds that a process takes at a time, and that wait for each process at most.
+CHUNK = 4
+WAITING = 32
+# Everything that imports leave behind is kept out of later collections after so many runs, ...
 WARM = 4
+# ... and what runs leave behind is collected after so many, not while one goes on.
+COLLECT_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +38,32 @@ def run_seed(seed: int) -> Outcome:
     if _runs == WARM:
         gc.collect()
         gc.freeze()
+    elif _runs % COLLECT_EVERY == 0:
+        gc.collect()
     return Outcome(seed, result.digest, result.simulated, result.failure)
 
 
 def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Outcomes in no particular order."""
+    """Outcomes in no particular order. `seeds` may be without an end: whoever has seen enough closes this."""
     if jobs <= 1:
         yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        # `imap` would take an endless sequence whole: hand out a few at a time.
-        waiting = iter(seeds)
-        while batch := list(itertools.islice(waiting, jobs * CHUNK * 4)):
-            yield from pool.imap_unordered(run_seed, batch, chunksize=CHUNK)
+    room = threading.Semaphore(jobs * WAITING)
+    over = False
+
+    def handed_out() -> Iterator[int]:
+        # The pool asks from a thread of its own, as fast as it can.
+        for seed in seeds:
+            room.acquire()
+            if over:
+                return
+            yield seed
+
+    with multiprocessing.get_context("fork").Pool(jobs, gc.disable) as pool:
+        try:
+            for outcome in pool.imap_unordered(run_seed, handed_out(), chunksize=CHUNK):
+                room.release()
+                yield outcome
+        finally:
+            over = True
+            room.release()

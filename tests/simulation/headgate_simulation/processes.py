@@ -95,6 +95,7 @@ class Process:
         self._trace = trace
         self._seed = seed
         self.clock = MachineClock(loop, stream(seed, f"boot/{name}").uniform(10.0, 1e6))
+        self._stopping: asyncio.Event | None = None
 
     @property
     def up(self) -> bool:
@@ -152,10 +153,22 @@ class Process:
         domain, running = self.domain, self.running
         if domain is None or not domain.alive:
             return []
+        if self._stopping is not None:
+            # Told twice: whoever told it first sees what it leaves behind.
+            await self._stopping.wait()
+            return []
         if running is None:
             self.crash()
             return []
         self._trace.note(self.name, "stop")
+        self._stopping = asyncio.Event()
+        try:
+            return await self._stop(domain, running)
+        finally:
+            self._stopping.set()
+            self._stopping = None
+
+    async def _stop(self, domain: Domain, running: Running) -> list[str]:
         self._network.refuse(self.address, domain)
         stopping = self._loop.create_task(running.stop(), name=f"stop of {self.name}", context=domain.context.copy())
         # It may be killed while it stops, and then its stopping never ends.

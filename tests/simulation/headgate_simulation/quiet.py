@@ -20,20 +20,18 @@ __all__ = ["DESIRED", "FRAGMENT_STATES", "QUERY_STATES", "reach"]
 
 # Longer than every deadline of the generated queries and every interval of the coordinator.
 PATIENCE = 150.0
-LOOK_EVERY = 1.0
+LOOK_EVERY = 0.5
 # How long everything must stay as it should be.
-STAYS = 3.0
+STAYS = 2.0
 
 
 async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     """Heals everything, waits, and checks."""
     world.faults.heal()
-    for name, process in world.processes.items():
-        process.resume()
-        if not process.up and (name in world.wanted or process.lives):
-            world.wanted[name] = None
-            process.start()
+    _all_up(world)
     await asyncio.gather(*asking, return_exceptions=True)
+    # Those that were on their way out when all was healed have left by now, and come back too.
+    _all_up(world)
     world.check()
     until = world.loop.time() + PATIENCE
     calm = 0.0
@@ -49,10 +47,20 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     await _watchers(world)
 
 
+def _all_up(world: World) -> None:
+    """Everyone who ever took part takes part again."""
+    for name, process in world.processes.items():
+        process.resume()
+        if not process.up and (name in world.wanted or process.lives):
+            world.wanted[name] = None
+            process.start()
+
+
 def _unsettled(world: World) -> tuple[str, str] | None:
     """The first thing that is not as it should be: its name, and what is wrong with it."""
     mirror = world.checker.mirror
     expected: dict[tuple[str, int, str], str] = {}
+    placed: dict[tuple[str, int, str], str] = {}
     for query in mirror.by_kind["QUERY"].values():
         state, desired = QUERY_STATES[query.state], DESIRED[query.desired_state]
         ended = state in ("STOPPED", "TERMINATED", "FAILED")
@@ -60,13 +68,20 @@ def _unsettled(world: World) -> tuple[str, str] | None:
             waits = query.waiting.message or "nothing in particular"
             return query.name, f"query {query.name} is {state}, wants {desired}, waits for {waits}"
         for fragment in mirror.fragments(query.uid):
-            if fragment.slots_held and fragment.state == catalog.FRAGMENT_STATE_RUNNING:
-                expected[fragment.uid, fragment.epoch, fragment.agent] = query.name
+            if fragment.slots_held:
+                placed[fragment.uid, fragment.epoch, fragment.agent] = query.name
+                if fragment.state == catalog.FRAGMENT_STATE_RUNNING:
+                    expected[fragment.uid, fragment.epoch, fragment.agent] = query.name
     found = {(run.uid, run.epoch, run.agent) for run in world.truth.all_runs()}
     for key in sorted(expected.keys() - found):
         return expected[key], f"fragment {key} of {expected[key]} is RUNNING in the catalog and nowhere else"
     for key in sorted(found - expected.keys()):
         return key[2], f"agent {key[2]} runs {key}, of which the catalog knows nothing"
+    held = set(world.truth.all_held())
+    for key in sorted(placed.keys() - held):
+        return placed[key], f"fragment {key} of {placed[key]} is on its agent in the catalog, and not there"
+    for key in sorted(held - placed.keys()):
+        return key[2], f"agent {key[2]} has {key}, of which the catalog knows nothing"
     return None
 
 

@@ -6,7 +6,6 @@ entities they concern, so that a failure can be told as the story of those entit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -44,7 +43,8 @@ class Trace:
             self._fold()
 
     def _pending(self) -> bytes:
-        return json.dumps(self._events[self._folded :], ensure_ascii=True, separators=(",", ":")).encode()
+        """Numbers and texts have one `repr`, in every process."""
+        return repr(self._events[self._folded :]).encode()
 
     def _fold(self) -> None:
         self._hash.update(self._pending())

@@ -109,6 +109,8 @@ class Network:
         self.trace = trace
         self.reasons = reasons
         self.calls = 0
+        # Told when a process sends a request.
+        self.sent: Callable[[str, Method, Message], None] = lambda caller, method, request: None
         # Told when a server begins to handle a call; what it answers is told when the call has been answered.
         self.arrived: Callable[[str, Method, Message], Any] = lambda server, method, request: None
         self.answered: Callable[[Any, str, Method, Message, Message | HeadgateError], None] = lambda *told: None
@@ -184,6 +186,7 @@ class SimulatedTransport:
 
     async def call(self, address: str, method: Method, request: Message, *, timeout: float) -> Message:
         self._domain.check()
+        self._network.sent(self._name, method, request)
         path = _Path(self._network, self._name, address, method)
         call = _UnaryCall(path, request.SerializeToString(), timeout)
         outcome = await call.outcome()

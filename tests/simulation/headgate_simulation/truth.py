@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.catalog import v1 as catalog
+from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_simulation.loop import Domain, SimulationError
 
 ENDED = (catalog.FRAGMENT_STATE_STOPPED, catalog.FRAGMENT_STATE_TERMINATED, catalog.FRAGMENT_STATE_FAILED)
@@ -39,6 +40,36 @@ class Truth:
         self.completed: set[tuple[str, int]] = set()
         # Those whose end an agent has told the coordinator.
         self._ended: set[tuple[str, int]] = set()
+        # What the last process of each agent holds, whether or not it runs.
+        self._registries: dict[str, tuple[Domain, FragmentRegistry]] = {}
+
+    def opened(self, agent: str, domain: Domain, registry: FragmentRegistry) -> None:
+        """A process of the agent has read its journal."""
+        self._registries[agent] = (domain, registry)
+
+    def holds(self, agent: str, incarnation: str, uid: str) -> int:
+        """The epoch in which that process of the agent holds the fragment; 0 if it does not, or is no more."""
+        domain, registry = self._registries.get(agent, (None, None))
+        if domain is None or registry is None or not domain.alive or registry.incarnation != incarnation:
+            return 0
+        held = registry._held.get(uid)
+        return 0 if held is None else held.epoch
+
+    def count(self, agent: str, incarnation: str) -> int:
+        """How many fragments that process of the agent has; 0 if it is no more."""
+        domain, registry = self._registries.get(agent, (None, None))
+        if domain is None or registry is None or not domain.alive or registry.incarnation != incarnation:
+            return 0
+        return len(registry._held)
+
+    def all_held(self) -> list[tuple[str, int, str]]:
+        """Every fragment that a process has, ended ones included: uid, epoch, agent."""
+        return [
+            (uid, held.epoch, agent)
+            for agent, (domain, registry) in self._registries.items()
+            if domain.alive
+            for uid, held in registry._held.items()
+        ]
 
     def begin(self, run: Run) -> None:
         """A run begins to act. One process never acts in two runs of one fragment at a time."""

@@ -42,6 +42,7 @@ CALM = Weather()
 # No run takes this long: what is left to wait for after the faults is bounded.
 TIME_LIMIT = 600.0
 COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
+BRING_UP = frozenset({"RegisterFragment", "StartFragment"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class World:
         self.loop = SimulationLoop(stream(plan.seed, "loop"), time_limit=TIME_LIMIT)  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
-        self.network.arrived, self.network.answered = self._arrived, self._answered
+        self.network.sent, self.network.arrived, self.network.answered = self._sent, self._arrived, self._answered
         self.database = FastDatabase()
         self.truth = Truth()
         self.checker = Checker(self.database, self.truth)
@@ -160,10 +161,16 @@ class World:
                 return name
         return None
 
+    def _sent(self, caller: str, method: Method, request: Any) -> None:
+        """Called when a process sends a request."""
+        if method.name in BRING_UP:
+            with self._checking():
+                self.checker.brought_up(caller, method.name, request.fragment)
+
     def _arrived(self, server: str, method: Method, request: Any) -> Any:
         """Called when a server begins to handle a call."""
         if method.name in COMMANDS:
-            return self.checker.asked(server, request.fragment.uid)
+            return self.checker.asked(server, method.name, request.fragment)
         return self.history.arrived(CAUSE.get()) if CAUSE.get() else server
 
     def _answered(self, token: Any, caller: str, method: Method, request: Any, told: Any) -> None:
@@ -198,8 +205,9 @@ class World:
             self.broken(error)
             raise
 
-    def opened(self, name: str, registry: FragmentRegistry) -> None:
+    def opened(self, name: str, domain: Domain, registry: FragmentRegistry) -> None:
         """An agent has read its journal: all that it said yes to must be there."""
+        self.truth.opened(name, domain, registry)
         with self._checking():
             known = {uid: held.epoch for uid, held in registry._held.items()}
             for uid, (epoch, _) in registry._tombstones.items():
@@ -252,6 +260,9 @@ class World:
         failure: Failure | None = None
         errors = _ErrorLog()
         logging.getLogger().addHandler(errors)
+        # What is not an error is not made into a record: the trace tells the run better.
+        logging.disable(logging.WARNING)
+        collecting = gc.isenabled()
         gc.disable()
         try:
             self.loop.run_until_complete(self.loop.create_task(self._main(), context=self._domain.context.copy()))
@@ -259,10 +270,12 @@ class World:
         except SimulationError as error:
             failure = _failure(self._broken or error, errors)
         finally:
+            logging.disable(logging.NOTSET)
             logging.getLogger().removeHandler(errors)
             self.loop.close()
             self.database.close()
-            gc.enable()
+            if collecting:
+                gc.enable()
         return Result(
             plan=self.plan,
             digest=self.trace.digest,

@@ -17,6 +17,7 @@ from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call, Dispatcher, Method
 from headgate_common.errors import HeadgateError, Reason
 from headgate_common.ids import RandomIds
+from headgate_coordinator.api.planning import RunPlanner
 from headgate_coordinator.catalog import agent_rows, schema
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
 from headgate_coordinator.catalog.store import Store
@@ -53,7 +54,11 @@ class Client:
     """Calls methods of one coordinator by name."""
 
     def __init__(
-        self, database: InlineDatabase | Store, config: CoordinatorConfig | None = None, seed: int = 7
+        self,
+        database: InlineDatabase | Store,
+        config: CoordinatorConfig | None = None,
+        seed: int = 7,
+        run_planner: RunPlanner = run_inline,
     ) -> None:
         self.clock = SystemClock()
         self.ids = RandomIds(random.Random(seed))
@@ -69,7 +74,7 @@ class Client:
             ids=self.ids,
             source=random.Random(seed),
             address=f"coordinator-{seed}:7400",
-            run_planner=run_inline,
+            run_planner=run_planner,
             sole=False,
         )
         self.dispatcher = Dispatcher(self.coordinator.services, self.ids)

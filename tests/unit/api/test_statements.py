@@ -169,6 +169,26 @@ async def test_describe_finds_what_a_name_means(client: Client) -> None:
     await client.refused(catalog.ExecuteStatementRequest(statement="DESCRIBE SINK lrb"), errors.SINK_NOT_FOUND)
 
 
+async def test_describe_of_a_name_that_means_several_things_asks_which(client: Client) -> None:
+    await client.cluster()
+    await execute(client, "CREATE SINK lrb(highway INT32) TYPE VOID")
+    message = await client.refused(catalog.ExecuteStatementRequest(statement="DESCRIBE lrb"), errors.BIND_ERROR)
+    assert "a logical source and a sink" in str(message)
+    assert "DESCRIBE LOGICAL SOURCE lrb or DESCRIBE SINK lrb" in str(message)
+    response = await execute(client, "DESCRIBE SINK lrb; DESCRIBE SOURCE lrb")
+    assert [len(result.table.rows) for result in response.results] == [1, 2]
+
+
+async def test_a_full_cluster_explains_and_says_that_it_is_full(client: Client) -> None:
+    await client.cluster(slots=2)
+    await client.refused(catalog.ExecuteStatementRequest(statement=QUERY), errors.INSUFFICIENT_CAPACITY)
+    response = await execute(client, f"EXPLAIN {QUERY}")
+    (shown,) = ("\n".join(row.values[0] for row in result.table.rows) for result in response.results)
+    assert "cannot be placed now" in shown and "of 2 slots free" in shown
+    explained = await client(catalog.ExplainQueryRequest(statement=QUERY))
+    assert explained.plan.unplaced and [fragment.agent for fragment in explained.plan.fragments] == ["a", "a", "a"]
+
+
 async def test_a_show_that_is_too_large_is_refused_and_not_cut(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from headgate_coordinator.catalog import tables
 

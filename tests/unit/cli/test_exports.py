@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_cli.exports import as_json, as_sql, ordered, statement_of
 from headgate_coordinator.sql.parse import parse_statements
 from headgate_coordinator.sql.statements import QueryStatement, RequestStatement
@@ -36,6 +37,8 @@ def resources() -> list[catalog.Resource]:
         catalog.Resource(agent=catalog.Agent(name="b", address="h:2", slots=3, has_engine=True, peers=["a"])),
         catalog.Resource(network_link=catalog.NetworkLink(from_agent="b", to_agent="a")),
         catalog.Resource(logical_source=catalog.LogicalSource(name="cars", schema=SCHEMA)),
+        catalog.Resource(topic=log.Topic(name="Orders.v1", partitions=3, group="default")),
+        catalog.Resource(topic=log.Topic(name="edge-1", partitions=3, internal=True)),
         catalog.Resource(
             physical_source=catalog.PhysicalSource(
                 name="gate-1",
@@ -73,6 +76,7 @@ def test_nothing_is_named_before_it_is_there_and_ended_queries_are_left_out() ->
     assert kinds == [
         "create_agent",
         "create_network_link",
+        "create_topic",
         "create_logical_source",
         "create_physical_source",
         "create_sink",
@@ -82,7 +86,7 @@ def test_nothing_is_named_before_it_is_there_and_ended_queries_are_left_out() ->
 
 def test_agents_and_links_can_be_left_out() -> None:
     kinds = [item.WhichOneof("item") for item in ordered(resources(), with_agents=False)]
-    assert kinds[0] == "create_logical_source"
+    assert kinds[:2] == ["create_topic", "create_logical_source"]
 
 
 def test_json_is_the_request_of_apply_bundle() -> None:
@@ -94,6 +98,23 @@ def test_json_is_the_request_of_apply_bundle() -> None:
 def test_sql_is_one_statement_for_each_resource() -> None:
     items = ordered(resources(), with_agents=True)
     assert len(parse_statements(as_sql(items, 4))) == len(items)
+
+
+@given(
+    name=st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True).filter(lambda name: name not in (".", "..")),
+    group=TEXTS,
+    retention=st.none() | st.integers(0, 10**15),
+    size=st.none() | st.integers(0, 10**15),
+    durability=st.sampled_from(log.Durability.values()),
+)
+def test_a_topic_is_said_exactly(
+    name: str, group: str, retention: int | None, size: int | None, durability: log.Durability.ValueType
+) -> None:
+    settings = log.TopicSettings(durability=durability, retention_bytes=size, segment_bytes=4096)
+    if retention is not None:
+        settings.retention.FromMicroseconds(retention)
+    request = log.CreateTopicRequest(name=name, partitions=7, settings=settings, group=group)
+    assert parsed(catalog.BundleItem(create_topic=request)) == request
 
 
 @given(address=TEXTS, zone=TEXTS, labels=st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3))

@@ -224,3 +224,27 @@ async def test_a_defect_in_the_controllers_ends_the_term_and_leads_to_the_next()
         await until(lambda: one.acting >= 2)
         grant = await one.store.read(lambda tx: sessions.get_grant(tx, LEADER_KIND, LEADER_KEY))
         assert grant is not None and grant.epoch == one.acting
+
+
+async def test_a_leader_whose_catalog_was_put_back_leads_above_the_term_that_agents_obey() -> None:
+    async with coordinators("one") as (one,):
+        one.start()
+        await until(lambda: one.leadership.term == 1)
+        one.leadership.surpassed(41)
+        await until(lambda: one.leadership.term == 42)
+        one.leadership.surpassed(7)
+        one.leadership.surpassed(2**62)
+        await asyncio.sleep(0.3)
+        assert one.leadership.term == 42, "neither an old term nor an absurd one ends a term"
+
+
+async def test_a_leader_that_lost_the_lead_does_not_name_itself() -> None:
+    async with coordinators("one") as (one,):
+        one.start()
+        await until(lambda: one.leadership.term == 1)
+        # Its own former session stays in the catalog, as if it could not be closed.
+        one.store.crash()
+        await until(lambda: one.leadership.term is None)
+        with pytest.raises(HeadgateError, match="no coordinator leads now"):
+            one.leadership.require_term()
+        await until(lambda: one.leadership.leader.address == "")

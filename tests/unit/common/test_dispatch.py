@@ -108,7 +108,7 @@ def test_a_method_is_served_once() -> None:
         Dispatcher([ToyWatch(), ToyWatch()])
 
 
-def test_streams_of_requests_are_refused_when_the_service_is_made() -> None:
+def test_a_stream_of_requests_with_one_answer_is_refused_when_the_service_is_made() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="toy/streaming.proto", package="toy", syntax="proto3")
     file.message_type.add(name="Empty")
     file.service.add(name="S").method.add(
@@ -116,7 +116,7 @@ def test_streams_of_requests_are_refused_when_the_service_is_made() -> None:
     )
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    with pytest.raises(TypeError, match="streams of requests"):
+    with pytest.raises(TypeError, match="stream of requests"):
         method_of(pool.FindMethodByName("toy.S.M"))
 
 

@@ -7,7 +7,7 @@ address where nobody listens. Cases assert outcomes, never times.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -17,7 +17,8 @@ from google.rpc import error_details_pb2
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
-from headgate_common.dispatch import Call, Service, Transport, methods
+from headgate.log import v1 as log
+from headgate_common.dispatch import Call, ConversingTransport, Service, Transport, methods
 from headgate_common.errors import (
     COMMON,
     DEADLINE_EXCEEDED,
@@ -39,10 +40,13 @@ FRAGMENTS = cluster.fragment_service_pb2.DESCRIPTOR.services_by_name["FragmentSe
 WATCH = catalog.watch_service_pb2.DESCRIPTOR.services_by_name["WatchService"]
 MEMBERSHIP = cluster.membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"]
 
+LOG = log.log_service_pb2.DESCRIPTOR.services_by_name["LogService"]
+
 START = methods(FRAGMENTS)["StartFragment"]
 STATUS = methods(FRAGMENTS)["GetStatus"]
 WATCHING = methods(WATCH)["Watch"]
 LEAVE = methods(MEMBERSHIP)["LeaveCluster"]
+TALKING = methods(LOG)["StreamProduce"]
 
 PROBLEM = catalog.StatementProblem(step="BIND", line=2, column=7, message="no such column", suggestion="id")
 TIMEOUT = 20.0
@@ -386,4 +390,146 @@ CASES: tuple[Callable[[World], Awaitable[None]], ...] = (
     closing_a_stream_closes_its_generator,
     a_stream_has_a_deadline_where_one_is_set,
     a_slow_reader_holds_its_server_back,
+)
+
+
+class ToyTalk:
+    """Answers each request with its partition; a topic of the name of a mishap makes it happen."""
+
+    descriptor = LOG
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.heard = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """The other methods of the service, which nobody calls here."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        async def unary(request: Any, call: Call) -> Any:
+            raise NotImplementedError
+
+        async def streaming(request: Any, call: Call) -> AsyncGenerator[Any, None]:
+            for _ in ():
+                yield _
+
+        return streaming if name in ("tail_records", "stream_fetch") else unary
+
+    async def stream_produce(self, requests: AsyncIterator[Any], call: Call) -> AsyncGenerator[Any, None]:
+        try:
+            async for request in requests:
+                self.heard += 1
+                (part,) = request.parts
+                if part.topic_uid == "refused":
+                    raise HeadgateError(REFUSED, "enough", metadata={"heard": str(self.heard)})
+                if part.topic_uid == "defect":
+                    raise ValueError("the secret of the house")
+                yield log.StreamProduceResponse(parts=[log.ProducedPart(base_offset=part.partition)])
+        finally:
+            self.closed += 1
+
+
+class TalkingWorld(Protocol):
+    @property
+    def transport(self) -> ConversingTransport: ...
+
+    async def start(self, services: Sequence[Service]) -> str: ...
+
+    async def nowhere(self) -> str: ...
+
+
+async def said(*topics: str) -> AsyncIterator[Any]:
+    for number, topic in enumerate(topics):
+        yield log.StreamProduceRequest(parts=[log.ProducePart(topic_uid=topic, partition=number)])
+
+
+async def answers(responses: Any, into: list[int]) -> None:
+    async for response in responses:
+        into.append(response.parts[0].base_offset)  # noqa: PERF401
+
+
+async def a_conversation_is_answered_in_order_and_ends_with_its_requests(world: TalkingWorld) -> None:
+    address = await world.start([ToyTalk()])
+    heard: list[int] = []
+    await answers(world.transport.converse(address, TALKING, said(*["t"] * 200), timeout=TIMEOUT), heard)
+    assert heard == list(range(200))
+
+
+async def a_conversation_answers_before_its_last_request(world: TalkingWorld) -> None:
+    address = await world.start([ToyTalk()])
+    turn = asyncio.Event()
+
+    async def waiting() -> AsyncIterator[Any]:
+        async for one in said("t"):
+            yield one
+        await turn.wait()
+        async for one in said("t", "t"):
+            yield one
+
+    talk: Any = world.transport.converse(address, TALKING, waiting(), timeout=TIMEOUT)
+    async with aclosing(talk):
+        assert (await anext(talk)).parts[0].base_offset == 0
+        turn.set()
+        assert [one.parts[0].base_offset async for one in talk] == [0, 1]
+
+
+async def a_conversation_that_is_refused_gives_what_came_before_and_then_the_error(world: TalkingWorld) -> None:
+    toy = ToyTalk()
+    address = await world.start([toy])
+    heard: list[int] = []
+    talk = world.transport.converse(address, TALKING, said("t", "t", "refused", "t"), timeout=TIMEOUT)
+    error = await failure(answers(talk, heard))
+    assert heard == [0, 1]
+    assert error.reason is REFUSED
+    assert error.metadata == {"heard": "3"}
+    await eventually(lambda: toy.closed == 1)
+
+
+async def a_bad_request_in_a_conversation_names_its_field(world: TalkingWorld) -> None:
+    toy = ToyTalk()
+    address = await world.start([toy])
+    heard: list[int] = []
+    error = await failure(answers(world.transport.converse(address, TALKING, said("t", ""), timeout=TIMEOUT), heard))
+    assert error.reason is INVALID_ARGUMENT
+    assert error.metadata["field"] == "parts[0].topic_uid"
+    assert (heard, toy.heard) == ([0], 1)
+
+
+async def a_defect_in_a_conversation_says_nothing_of_the_inside(world: TalkingWorld) -> None:
+    address = await world.start([ToyTalk()])
+    error = await failure(answers(world.transport.converse(address, TALKING, said("defect"), timeout=TIMEOUT), []))
+    assert error.reason is INTERNAL
+    assert "secret" not in str(error)
+
+
+async def nobody_to_talk_to_is_unreachable(world: TalkingWorld) -> None:
+    talk = world.transport.converse(await world.nowhere(), TALKING, said("t"), timeout=TIMEOUT)
+    assert (await failure(answers(talk, []))).reason is UNREACHABLE
+
+
+async def closing_a_conversation_closes_its_generator(world: TalkingWorld) -> None:
+    toy = ToyTalk()
+    address = await world.start([toy])
+
+    async def endless() -> AsyncIterator[Any]:
+        async for one in said("t"):
+            yield one
+        await asyncio.Event().wait()
+
+    talk: Any = world.transport.converse(address, TALKING, endless(), timeout=None)
+    async with aclosing(talk):
+        await anext(talk)
+    await eventually(lambda: toy.closed == 1)
+
+
+# For transports that carry streams of requests too.
+CONVERSATIONS: tuple[Callable[[TalkingWorld], Awaitable[None]], ...] = (
+    a_conversation_is_answered_in_order_and_ends_with_its_requests,
+    a_conversation_answers_before_its_last_request,
+    a_conversation_that_is_refused_gives_what_came_before_and_then_the_error,
+    a_bad_request_in_a_conversation_names_its_field,
+    a_defect_in_a_conversation_says_nothing_of_the_inside,
+    nobody_to_talk_to_is_unreachable,
+    closing_a_conversation_closes_its_generator,
 )

@@ -192,6 +192,8 @@ async def test_force_keeps_the_row_for_sources_on_it_but_releases_what_ran(made:
     assert "p (FILE)" in kept.state_reason
     (fragment,) = await made.rows(schema.fragments)
     assert not fragment.slots_held
+    # Without an agent the query fails with AGENT_GONE at the next look, instead of waiting for good.
+    assert (fragment.agent_uid, fragment.agent_name) == (None, "a")
     (row,) = await made.rows(schema.agents)
     assert row.slots_used == 0
 

@@ -8,7 +8,7 @@ from headgate.catalog import v1 as catalog
 from headgate_coordinator import errors
 from headgate_coordinator.catalog import links, schema
 from headgate_coordinator.catalog.replacing import choose_agent
-from tests.unit.entities.kit import Catalog
+from tests.unit.entities.kit import Catalog, set_state
 from tests.unit.entities.refusals import refused
 
 
@@ -38,3 +38,7 @@ async def test_a_fragment_moves_along_links_and_takes_them(made: Catalog) -> Non
     await made.apply(catalog.DropNetworkLinkRequest(from_agent="edge", to_agent="one"))
     used = await made.read(lambda tx: tx.connection.execute(select(schema.query_links)).all())
     assert len(used) == 1
+    for state in ("STOPPING", "STOPPED"):
+        await set_state(made, "q", state)
+    await made.apply(drop)
+    assert await made.read(lambda tx: tx.connection.execute(select(schema.query_links)).all()) == []

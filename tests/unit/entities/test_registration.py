@@ -52,6 +52,14 @@ async def set_state(made: Catalog, uid: str, **values: Any) -> None:
     await made.write(lambda tx: agent_rows.update_agent(tx, uid, **values))
 
 
+async def test_an_agent_that_joins_declared_links_names_its_peers(made: Catalog) -> None:
+    await made.agent("b")
+    await made.agent("c", peers=["b"])
+    await refused(made, errors.TOPOLOGY_DISCONNECTED, address="new:7000")
+    await refused(made, errors.AGENT_NOT_FOUND, address="new:7000", peers=["nobody"])
+    assert list((await register(made, address="new:7000", peers=["B"])).agent.peers) == ["b"]
+
+
 async def test_a_new_agent_gets_a_row_and_a_session(made: Catalog) -> None:
     registered = await register(made, labels={"k": "v"}, zone="z", volume_id="vol-1")
     agent = registered.agent

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headgate_agent.log.entries import held_in
 from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
 from headgate_agent.log.partition import (
     Durability,
@@ -107,11 +108,11 @@ class Catalog:
         self.committed = 0
         self.reserved = 0
         self.segments: list[SegmentInfo] = []
-        self.producers: Sequence[Producer] = ()
+        self.producers: dict[int, Producer] = {}
 
     def grant(self) -> Start:
         self.epoch += 1
-        return Start(self.epoch, 0, self.committed, self.reserved, self.producers)
+        return Start(self.epoch, 0, self.committed, self.reserved, list(self.producers.values()))
 
     async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None:
         await asyncio.sleep(0)
@@ -125,7 +126,7 @@ class Catalog:
             raise NotLeader("STALE_EPOCH")
         self.segments.append(segment)
         self.committed = segment.next_offset
-        self.producers = producers
+        self.producers |= {producer.producer_id: producer for producer in producers}
 
 
 class Switch:
@@ -162,7 +163,7 @@ class Bench:
             source=random.Random(1),
         )
         if self.durability is Durability.WAL:
-            partition.recover(entries)
+            partition.recover(held_in(entries).get(KEY, ()))
         return partition
 
     def stored(self) -> list[tuple[int, bytes]]:
@@ -211,7 +212,7 @@ async def test_readers_never_see_what_is_not_acknowledged(durability: Durability
     else:
         await partition.flush()
         await first
-        assert partition.read(0, 1000) is None
+        assert partition.read(0, 1000) is not None
     assert partition.durable == 1
 
 
@@ -362,3 +363,73 @@ async def test_producers_are_held_back_while_nothing_can_be_uploaded() -> None:
     assert not late.done()
     bench.objects.fail_before = 0
     assert (await asyncio.wait_for(late, 20)).base_offset == 4
+
+
+@BOTH
+async def test_produces_keep_the_order_in_which_they_began_also_while_offsets_are_reserved(
+    durability: Durability,
+) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(reserve_ahead=1)
+    began: list[asyncio.Future[Any]] = []
+    for number in range(50):
+        began.append(asyncio.ensure_future(partition.produce(batch(b"%d" % number, producer=(7, 0, number)))))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+    assert [answer.base_offset for answer in await asyncio.gather(*began)] == list(range(50))
+
+
+async def test_a_caller_that_gives_up_leaves_nothing_that_could_not_be_flushed() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=60)
+    giving_up = asyncio.ensure_future(partition.produce(batch(b"a")))
+    await asyncio.sleep(0)
+    giving_up.cancel()
+    await asyncio.gather(giving_up, return_exceptions=True)
+    await asyncio.wait_for(partition.flush(), 5)
+    await partition.produce(batch(b"b"))
+    await asyncio.wait_for(partition.flush(), 5)
+    assert bench.stored()[-1][1] == b"b"
+    assert partition.oldest_wal_file is None
+
+
+async def test_an_entry_of_which_segments_hold_only_a_part_is_recovered_for_the_rest() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=60)
+    await partition.produce(batch(b"a") + batch(b"b") + batch(b"c"))
+    partition.lose("crash")
+    # As if the first batch had been uploaded in a segment of its own.
+    bench.catalog.committed = 1
+    again = await bench.lead()
+    assert (again.next, again.durable) == (3, 3)
+    await again.flush()
+    assert [body for _, body in bench.stored()] == [b"b", b"c"]
+
+
+async def test_a_sealed_partition_takes_nothing_more_and_is_flushed_whole() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=60)
+    producing = [asyncio.ensure_future(partition.produce(batch(b"%d" % number))) for number in range(5)]
+    await asyncio.sleep(0)
+    partition.seal("it is being handed over")
+    with pytest.raises(NotLeader, match="handed over"):
+        await partition.produce(batch(b"late"))
+    await asyncio.wait_for(partition.flush(), 5)
+    answers = await asyncio.gather(*producing, return_exceptions=True)
+    kept = sum(not isinstance(answer, BaseException) for answer in answers)
+    assert partition.committed == partition.next == kept
+    partition.unseal()
+    await partition.produce(batch(b"again"))
+
+
+async def test_a_flush_does_not_make_small_segments_of_what_comes_after_it() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=60)
+    await partition.produce(batch(b"a"))
+    flushing = asyncio.ensure_future(partition.flush())
+    for number in range(50):
+        await partition.produce(batch(b"%d" % number))
+    await flushing
+    await asyncio.sleep(0.05)
+    assert len(bench.catalog.segments) < 5
+    assert partition.committed < partition.durable

@@ -167,6 +167,9 @@ class Counting:
         self.counter[0] += 1
         return Frame(1, b"", [b"%d" % self.counter[0]])
 
+    def written(self, file: int) -> None:
+        assert file > 0
+
     def undo(self) -> None:
         self.counter[0] -= 1
 
@@ -194,6 +197,9 @@ async def test_an_entry_that_cannot_be_built_fails_alone() -> None:
     class Broken:
         def build(self) -> Frame:
             raise ValueError("out of order")
+
+        def written(self, file: int) -> None:
+            raise AssertionError("nothing was written")
 
         def undo(self) -> None:
             raise AssertionError("nothing to undo")

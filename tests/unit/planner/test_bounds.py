@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from headgate_coordinator.config import Limits
-from headgate_coordinator.errors import STATEMENT_TOO_LARGE
+from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.errors import StatementError
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.parse import parse_statements
@@ -36,6 +36,81 @@ def test_as_many_values_as_are_allowed_are_planned() -> None:
     values = ", ".join(str(number) for number in range(10_000))
     made = plan(f"SELECT vehicle FROM lrb WHERE vehicle IN ({values}) INTO out", VIEW)
     assert made.fragments[0].source.filter == ""
+
+
+def _doubled(times: int) -> str:
+    return ", ".join(["vehicle AS a0", *(f"a{i - 1} & a{i - 1} AS a{i}" for i in range(1, times + 1))])
+
+
+def _nested(times: int, form: str, innermost: str) -> str:
+    for _ in range(times):
+        innermost = form.format(innermost)
+    return innermost
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT a60 AS vehicle FROM (SELECT {_doubled(60)} FROM lrb)",
+        f"SELECT {_doubled(60)} FROM lrb",
+        "SELECT a.vehicle FROM (" + _nested(60, "SELECT *, * FROM ({})", "SELECT vehicle FROM lrb") + ") a",
+        "SELECT vehicle FROM lrb WHERE " + _nested(50, "({}) BETWEEN FALSE AND TRUE", "direction"),
+        "SELECT vehicle FROM lrb WHERE 1 = " + _nested(50, "CASE {} WHEN 1 THEN 2 WHEN 3 THEN 4 END", "vehicle"),
+        "SELECT " + ", ".join(["vehicle AS b0", *(f"b{i - 1} + 1 AS b{i}" for i in range(1, 1_000))]) + " FROM lrb",
+    ],
+    ids=["sub_select", "columns", "star", "between", "case", "chain"],
+)
+def test_what_stands_for_more_than_it_says_is_stopped(query: str) -> None:
+    error = refused(f"{query} INTO out")
+    assert error.reason == STATEMENT_TOO_LARGE
+    assert "more than 100,000 parts" in error.message
+
+
+def test_struct_that_doubles_is_stopped() -> None:
+    inner = _nested(60, "SELECT struct(a AS x, a AS y) AS a FROM ({})", "SELECT vehicle AS a FROM lrb")
+    error = refused(f"SELECT 1 AS vehicle FROM ({inner}) WHERE a IS NOT NULL INTO out")
+    assert error.reason == STATEMENT_TOO_LARGE
+    assert "more than 10,000 fields" in error.message
+
+
+def test_text_that_doubles_is_left_to_spark() -> None:
+    view = MemoryView(CATALOG).apply("CREATE SINK out(a VARCHAR) TYPE PRINT ON edge")
+    inner = _nested(60, "SELECT a || a AS a FROM ({})", "SELECT 'abcdefgh' AS a FROM lrb")
+    made = plan(f"SELECT a FROM ({inner}) INTO out", view)
+    assert len(made.SerializeToString()) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["'{0}' AS a, {1} FROM lrb", "{1} FROM (SELECT vehicle, '{0}' AS a FROM lrb)"],
+    ids=["alias", "sub_select"],
+)
+def test_long_text_is_not_written_out_at_every_use(columns: str) -> None:
+    view = MemoryView(CATALOG).apply("CREATE SINK out(c0 INT32) TYPE PRINT ON edge")
+    uses = ", ".join(f"length(a) + {i} AS c{i}" for i in range(1_000))
+    query = f"SELECT c0 + {' + '.join(f'c{i}' for i in range(1, 300))} AS c0 FROM (SELECT " + columns.format(
+        "x" * 500_000, uses
+    )
+    try:
+        assert len(plan(f"{query}) INTO out", view).SerializeToString()) < 5_000_000
+    except StatementError as error:
+        assert error.reason == STATEMENT_TOO_LARGE
+
+
+def test_bound_on_parts_is_a_setting() -> None:
+    query = f"SELECT a4 AS vehicle FROM (SELECT {_doubled(4)} FROM lrb) INTO out"
+    assert plan(query, VIEW, PlannerSettings(max_parts=1_000)).fragments
+    error = refused(query, PlannerSettings(max_parts=100))
+    assert error.reason == STATEMENT_TOO_LARGE
+    assert "more than 100 parts" in error.message
+
+
+def test_overlap_of_windows_is_a_setting() -> None:
+    query = "SELECT MAX(vehicle) AS vehicle FROM lrb WINDOW SLIDING(creationTS, SIZE 10 SEC, ADVANCE BY 1 SEC) INTO out"
+    assert plan(query, VIEW, PlannerSettings(max_overlap=10)).fragments
+    error = refused(query, PlannerSettings(max_overlap=9))
+    assert error.reason == UNSUPPORTED
+    assert "each row would be in 10 windows; at most 9 are allowed" in error.message
 
 
 def test_with_queries_that_double_each_other_are_stopped() -> None:

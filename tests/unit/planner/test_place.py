@@ -8,8 +8,10 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.errors import INSUFFICIENT_CAPACITY, PLACEMENT_ERROR
 from headgate_coordinator.sql.errors import StatementError
+from headgate_coordinator.sql.explain import explain_text
 from headgate_coordinator.sql.place import replace_fragment
-from tests.unit.planner.kit import MemoryView, plan
+from headgate_coordinator.sql.planner import plan_query
+from tests.unit.planner.kit import MemoryView, parse_query, plan
 
 SOURCES = """
 CREATE LOGICAL SOURCE s(ts TIMESTAMP, k VARCHAR);
@@ -134,6 +136,51 @@ def test_data_flows_along_links_only() -> None:
     assert error.reason == PLACEMENT_ERROR
     assert "b has no link from a" in error.message
     assert "d has no link to a" in error.message
+
+
+def test_full_agent_that_no_link_leads_to_is_not_told_to_be_full() -> None:
+    view = cluster("a AT 'a:1' SLOTS 9", "b AT 'b:1' SLOTS 8", "c AT 'c:1' SLOTS 9 WITHOUT ENGINE")
+    view.apply("CREATE NETWORK LINK FROM a TO c")
+    view.agent("a").has_engine = False
+    view.agent("b").slots_used = 8
+    error = refused(view, FROM_FILE.format("there"))
+    assert error.reason == PLACEMENT_ERROR
+    assert "b has no link from a" in error.message
+    assert "slots" not in error.message
+
+
+def test_full_agent_of_a_sink_that_nothing_reaches_is_no_matter_of_capacity() -> None:
+    view = cluster("a AT 'a:1' SLOTS 9", "b AT 'b:1' SLOTS 9", "c AT 'c:1' SLOTS 8")
+    view.apply("CREATE NETWORK LINK FROM b TO a")
+    view.agent("c").slots_used = 8
+    error = refused(view, FROM_FILE.format("there"))
+    assert error.reason == PLACEMENT_ERROR
+    assert "has no link" in error.message
+    view.apply("CREATE NETWORK LINK FROM a TO c")
+    assert refused(view, FROM_FILE.format("there")).reason == INSUFFICIENT_CAPACITY
+
+
+def test_full_cluster_still_explains() -> None:
+    view = cluster("a AT 'a:1' SLOTS 3", "b AT 'b:1' SLOTS 2")
+    view.agent("a").slots_used = 2
+    view.agent("b").slots_used = 2
+    query = parse_query(FROM_FILE.format("here"))
+    assert refused(view, FROM_FILE.format("here")).reason == INSUFFICIENT_CAPACITY
+    made = plan_query(query, view, for_people=True)
+    assert agents_of(made) == ["a", "b", "a"]
+    assert made.unplaced == "agent a, where the sink here is, has 0 of 3 slots free, 1 needed"
+    text = explain_text(made, catalog.EXPLAIN_FORMAT_TEXT)
+    assert f"cannot be placed now: {made.unplaced}" in text
+    view.agent("a").slots_used = 0
+    assert plan_query(query, view, for_people=True).unplaced == ""
+
+
+def test_explaining_does_not_invent_links() -> None:
+    view = cluster("a AT 'a:1' SLOTS 1", "b AT 'b:1' SLOTS 9", "c AT 'c:1' SLOTS 9")
+    view.apply("CREATE NETWORK LINK FROM b TO a")
+    with pytest.raises(StatementError) as raised:
+        plan_query(parse_query(FROM_FILE.format("there")), view, for_people=True)
+    assert raised.value.reason == PLACEMENT_ERROR
 
 
 def test_no_agent_with_an_engine() -> None:

@@ -345,3 +345,13 @@ def test_a_query_is_running_only_if_the_process_that_answers_is_the_one_that_run
     assert not decide(query("DEPLOYING"), [fragment(1, "RUNNING")], {"a": other}).writes
     (write,) = decide(query("RUNNING"), [fragment(1, "RUNNING")], {"a": other}).writes
     assert isinstance(write, SetState) and write.to == "DEPLOYING"
+
+
+@pytest.mark.parametrize("state", ["DEPLOYING", "RUNNING"])
+def test_a_query_fails_when_the_only_agent_for_a_fragment_was_declared_gone(state: str) -> None:
+    query = QueryView("q", "q", state, "RUNNING", "", failed=False, has_run=True)
+    fragment = FragmentView("f", 1, True, "", "edge", "", "FAILED", 1, held=False)
+    (write,) = decide(query, [fragment], {}).writes
+    assert isinstance(write, SetState) and write.to == "STOPPING"
+    assert write.blame is not None and write.blame.reason == "AGENT_GONE"
+    assert "edge" in write.blame.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -61,7 +62,6 @@ def agent(**changes: Any) -> catalog.Agent:
         ("has_engine", True),
         ("NOT has_engine", False),
         ("has_engine IS TRUE", True),
-        ("resources.cpu IS NULL", True),
         ("create_time = '2026-01-01T00:00:00Z'", True),
         ("create_time > TIMESTAMP '2025-12-31 23:00:00'", True),
         ("'ACTIVE' = state", True),
@@ -85,7 +85,6 @@ def test_condition_over_an_agent(where: str, expected: bool) -> None:
         "labels.row NOT IN ('x')",
         "labels.row = 'x' AND slots = 4",
         "NOT (labels.row = 'x' AND slots = 4)",
-        "resources.cpu + 1 > 0",
         "slots BETWEEN 1 AND NULL",
         "NULL",
         "NOT NULL",
@@ -175,11 +174,9 @@ def test_watch_of_the_reference_document() -> None:
 
 
 def test_projection_keeps_what_was_asked_for_and_who_it_is() -> None:
-    project = compile_columns(AGENT, ["labels.rack", "peers", "roles", "create_time", "resources.cpu"])
+    project = compile_columns(AGENT, ["labels.rack", "peers", "roles", "create_time"])
     assert project is not None
     full = agent(zone="z")
-    full.resources.cpu = 0.5
-    full.resources.backlog = 7
     full.labels["other"] = "x"
     expected = catalog.Agent(
         name="edge-1",
@@ -188,10 +185,24 @@ def test_projection_keeps_what_was_asked_for_and_who_it_is() -> None:
         peers=["cloud"],
         roles=[catalog.AGENT_ROLE_LOG],
         create_time=full.create_time,
-        resources=catalog.AgentResources(cpu=0.5),
     )
     assert project(full) == expected
     assert full.zone == "z"
+
+
+def test_projection_keeps_fields_of_a_message_in_a_resource() -> None:
+    project = compile_columns(catalog.RESOURCE_KIND_QUERY, ["failure.reason"])
+    assert project is not None
+    failed = catalog.Query(name="q", uid="u", failure=catalog.QueryFailure(reason="AGENT_GONE", message="gone"))
+    assert project(failed) == catalog.Query(name="q", uid="u", failure=catalog.QueryFailure(reason="AGENT_GONE"))
+
+
+@pytest.mark.parametrize(
+    "use", [lambda: compile_text(AGENT, "resources.cpu > 0.5"), lambda: compile_columns(AGENT, ["resources"])]
+)
+def test_what_only_the_leader_remembers_cannot_be_watched(use: Callable[[], object]) -> None:
+    with pytest.raises(StatementError, match="is not in the catalog"):
+        use()
 
 
 def test_no_columns_means_all() -> None:
@@ -214,3 +225,14 @@ def test_like_agrees_with_a_matcher_of_the_library(pattern: str, text: str) -> N
 def test_like_takes_time_in_proportion() -> None:
     assert not like("%a" * 2_000 + "b")("a" * 100_000)
     assert like("%" * 10_000)("a" * 100_000)
+
+
+def test_unknown_columns_are_shown_where_they_stand() -> None:
+    (statement,) = parse_statements("WATCH SELECT name, stat,\n  slotz FROM agents")
+    assert isinstance(statement, WatchStatement)
+    with pytest.raises(StatementError) as refused:
+        compile_columns(statement.kind, statement.columns, statement.source, statement.column_offsets)
+    first, second = refused.value.details
+    assert isinstance(first, catalog.StatementProblem) and isinstance(second, catalog.StatementProblem)
+    assert (first.line, first.column, second.line, second.column) == (1, 20, 2, 3)
+    assert second.excerpt == "  slotz FROM agents\n  ^"

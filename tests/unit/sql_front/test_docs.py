@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate_coordinator.catalog.log import settings
+from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.parse import parse_statements
 
@@ -49,3 +51,17 @@ def test_limits_of_the_page_are_those_of_the_code() -> None:
         limits.schema.max_columns,
     ):
         assert f"{number:,}" in STATEMENTS
+
+
+def test_settings_of_topics_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `?([\w.]*)`? ?\| `?([\w ]+)`? \| (.+?) \| (.+) \|$", STATEMENTS, re.MULTILINE)
+    documented = {name: rest for name, *rest in rows}
+    assert list(documented) == [*settings.FIXED, *settings.SETTINGS]
+    defaults = settings.TopicRules()
+    for name, setting in settings.SETTINGS.items():
+        show = show_duration if setting.is_duration else settings.show_size
+        limits = f"{show(setting.least)} to {show(setting.most)}"
+        if setting.most == settings.MAX_INT64:
+            limits = "0 and more"
+        default = show(getattr(defaults, setting.column))
+        assert documented[name] == [setting.kafka_name, default, limits, setting.meaning]

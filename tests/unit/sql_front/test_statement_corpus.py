@@ -15,9 +15,7 @@ from headgate_coordinator.sql.errors import StatementError
 from headgate_coordinator.sql.nodes import window_of
 from headgate_coordinator.sql.parse import parse_statements
 from headgate_coordinator.sql.statements import (
-    CreateTopicStatement,
     DescribeStatement,
-    DropTopicStatement,
     ExplainStatement,
     QueryStatement,
     RequestStatement,
@@ -94,11 +92,6 @@ def accepted(statement: Statement) -> Iterator[str]:
                 yield f"  where {statement.where.sql(dialect='spark')}"
         case DescribeStatement():
             yield f"  {statement.kind or 'anything'} named {statement.name}"
-        case CreateTopicStatement():
-            yield f"  {statement.name} partitions={statement.partitions} settings={dict(statement.settings)}"
-            yield f"  if_not_exists={statement.if_not_exists}"
-        case DropTopicStatement():
-            yield f"  {statement.name} if_exists={statement.if_exists}"
 
 
 def query_lines(query: QueryStatement) -> Iterator[str]:

@@ -16,143 +16,83 @@ Offsets, from old to new:
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-import struct
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Protocol
 
-from headgate_agent.log.objects import ObjectExists, Objects, ObjectStoreFailed
-from headgate_agent.log.producers import Producer, Producers, Undo
-from headgate_agent.log.record_batch import BatchHeader, check_crc, header_at, headers, patch
-from headgate_agent.log.segment import SegmentWriter
-from headgate_agent.log.wal import Entry, Frame, Wal
+from headgate_agent.log.contract import (
+    Appended,
+    Durability,
+    Grant,
+    Held,
+    Metadata,
+    NotAccepted,
+    NotLeader,
+    PartitionKey,
+    PartitionSettings,
+    SegmentInfo,
+    Start,
+    TooLarge,
+)
+from headgate_agent.log.entries import records_frame
+from headgate_agent.log.objects import Objects
+from headgate_agent.log.producers import Producers, Undo
+from headgate_agent.log.record_batch import BatchHeader, check_crc, header_at, headers, placed
+from headgate_agent.log.tail import Memory, Tail, TailBatch
+from headgate_agent.log.uploading import DEFAULT_BACKOFF, Uploader
+from headgate_agent.log.wal import Frame, Wal
+from headgate_agent.log.work import Inline, Work
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.ids import Ids
 
-KIND_RECORDS = 1
-DEFAULT_BACKOFF = Backoff(initial=0.05, cap=2.0)
-_HEAD = struct.Struct(">iqqq")
+__all__ = [
+    "Appended",
+    "Durability",
+    "Grant",
+    "Held",
+    "Metadata",
+    "NotAccepted",
+    "NotLeader",
+    "Partition",
+    "PartitionKey",
+    "PartitionSettings",
+    "SegmentInfo",
+    "Start",
+    "TooLarge",
+]
 
-
-class Durability(Enum):
-    OBJECT = "OBJECT"
-    WAL = "WAL"
-
-
-class NotLeader(Exception):
-    """This agent does not lead the partition, or cannot be sure that it still does. Nothing was acknowledged."""
-
-
-class NotAccepted(Exception):
-    """The records break a rule; nothing was stored. The message says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionKey:
-    """A partition by the uid of its topic, so that a re-created topic is never taken for its namesake."""
-
-    topic_uid: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSettings:
-    """Times in seconds."""
-
-    durability: Durability = Durability.OBJECT
-    linger: float = 0.1
-    segment_bytes: int = 8 << 20
-    segment_age: float = 60.0
-    max_message_bytes: int = 1 << 20
-    # Offsets asked for ahead, so that a produce seldom waits for the catalog.
-    reserve_ahead: int = 1_000_000
-    # What may wait for upload before producers are held back.
-    max_unflushed_bytes: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """A segment as the catalog is told of it."""
-
-    uid: str
-    key: str
-    base_offset: int
-    next_offset: int
-    size: int
-    min_timestamp: int
-    max_timestamp: int
-
-
-class Metadata(Protocol):
-    """What a leader asks of the catalog. Each call checks session and epoch in its own transaction and raises
-    `NotLeader` if they have passed; it is repeated until it is answered, so repeating one must be harmless."""
-
-    async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None: ...
-
-    async def commit(
-        self, key: PartitionKey, epoch: int, segment: SegmentInfo, producers: Sequence[Producer]
-    ) -> None: ...
-
-
-class Grant(Protocol):
-    """Whether this process may still act, by its own clock."""
-
-    def valid(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a leader begins, as the catalog granted it."""
-
-    epoch: int
-    log_start: int
-    committed: int
-    reserved: int
-    producers: Sequence[Producer] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where records are. `next_offset` is the first one after them, or after their first copy for a retry."""
-
-    base_offset: int
-    next_offset: int
-    log_start: int
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Records in memory until a segment in the catalog holds them."""
-
-    header: BatchHeader
-    data: bytes
-    wal_file: int
-    arrived: float
-
-
-@dataclass(slots=True)
-class _Append:
+class Append:
     """Batches of one produce on their way into the log; see `wal.Appendable`."""
 
     partition: Partition
-    data: bytearray
+    data: bytes | memoryview
     found: list[BatchHeader]
     appended: Appended | None = None
-    stored: list[_Batch] = field(default_factory=list)
+    stored: list[TailBatch] = field(default_factory=list)
     undos: list[Undo] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it takes, if none of it is a duplicate."""
+        return sum(header.last_offset_delta + 1 for header in self.found)
 
     def build(self) -> Frame | None:
         self.appended = self.partition._take(self)
         if not self.stored:
             return None
-        first, last = self.stored[0].header, self.stored[-1].header
-        key = self.partition.key
-        head = _HEAD.pack(key.index, self.partition.epoch, first.base_offset, last.next_offset)
-        return Frame(KIND_RECORDS, head + key.topic_uid.encode(), [batch.data for batch in self.stored])
+        return records_frame(self.partition.key, self.partition.epoch, self.stored)
+
+    def written(self, file: int) -> None:
+        for batch in self.stored:
+            batch.wal_file = file
+        if self.stored:
+            self.partition._written(self.stored[-1].header.next_offset)
 
     def undo(self) -> None:
         self.partition._give_back(self)
@@ -174,120 +114,200 @@ class Partition:
         ids: Ids,
         source: random.Random,
         backoff: Backoff = DEFAULT_BACKOFF,
+        memory: Memory | None = None,
+        work: Work | None = None,
     ) -> None:
         self.key = key
+        self.name = name
         self.epoch = start.epoch
         self.settings = settings
         self.log_start = start.log_start
         self.committed = start.committed
         self.durable = start.committed
         self.next = start.committed
-        self._name = name
+        # Called, without waiting, when there is more to read or leadership is lost.
+        self.readers: set[Callable[[], None]] = set()
         self._reserved = start.reserved
-        self._wal, self._objects, self._metadata, self._grant = wal, objects, metadata, grant
-        self._clock, self._ids, self._random, self._backoff = clock, ids, source, backoff
+        self._wal, self._metadata, self._grant, self._clock = wal, metadata, grant, clock
+        self._uploader = Uploader(objects, work or Inline(), ids, source, backoff)
+        self._memory = memory or Memory()
         self._producers = Producers()
         self._producers.restore(start.producers)
-        self._tail: deque[_Batch] = deque()
-        self._tail_bytes = 0
+        self._tail = Tail(self._memory)
         self._changed = asyncio.Event()
         self._lost: str | None = None
+        self._lost_as: type[NotLeader] = NotLeader
+        self._sealed: str | None = None
         self._reserving: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
-        self._flush_now = False
+        # What is below this offset is uploaded without waiting for more.
+        self._flush_until = 0
+        # Produces that wait for room go one behind the other, and those that come later behind them.
+        self._turn = asyncio.Lock()
+        self._queued = 0
+        self._memory.pressed.add(self._hurry)
 
-    def recover(self, entries: Sequence[Entry]) -> None:
+    @property
+    def lost(self) -> str | None:
+        """Why it is no longer led here; None while it is."""
+        return self._lost
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is certainly still led here, by this agent's own clock."""
+        return self._lost is None and self._grant.valid()
+
+    def recover(self, held: Iterable[Held]) -> None:
         """Takes back what the write-ahead log holds beyond the committed offset. Before anything else."""
-        for entry in entries:
-            if entry.kind != KIND_RECORDS:
-                continue
-            index, _, base, following = _HEAD.unpack_from(entry.head)
-            if PartitionKey(entry.head[_HEAD.size :].decode(), index) != self.key or following <= self.next:
-                continue
-            if base != self.next:
-                raise NotLeader(f"{self._name}: the write-ahead log continues at {base}, not at {self.next}")
-            for header in headers(entry.body):
+        for one in held:
+            for header in headers(one.data):
+                if header.next_offset <= self.next:
+                    continue
+                if header.base_offset != self.next:
+                    raise NotLeader(
+                        f"{self.name}: the write-ahead log continues at {header.base_offset}, not at {self.next}"
+                    )
                 self._producers.restore_batch(header)
-                data = entry.body[header.position : header.position + header.size]
-                self._keep(_Batch(header_at(data, 0), data, entry.file, self._clock.monotonic()))
-            self.next = self.durable = following
+                data = one.data[header.position : header.position + header.size]
+                self._tail.append(TailBatch(header_at(data, 0), data, one.file, self._clock.monotonic()))
+                self.next = self.durable = header.next_offset
+        self._start_flusher()
+
+    def remains(self) -> list[Held]:
+        """What only the write-ahead log holds, for whoever leads next on this volume. After `lose` and a barrier."""
+        return [Held(batch.wal_file, batch.data) for batch in self._tail.unsettled() if batch.wal_file]
 
     async def produce(self, data: bytes | memoryview) -> Appended:
-        """Stores whole record batches; answers when they are as durable as the topic promises."""
-        append = _Append(self, bytearray(data), self._accept(data))
-        while self._tail_bytes > self.settings.max_unflushed_bytes:
-            await self._wait()
-        if self.settings.durability is Durability.WAL:
-            await self._reserve_for(sum(header.last_offset_delta + 1 for header in append.found))
-            file = await self._wal.append(append)
-            for batch in append.stored:
-                batch.wal_file = file
+        """Stores whole record batches; answers when they are as durable as the topic promises.
+
+        Calls take their offsets in the order in which they began, so a producer may have several under way.
+        """
+        append = Append(self, data, self.accept(data))
+        if self._queued or not self._has_room_for(append.offsets):
+            self._queued += 1
+            try:
+                async with self._turn:
+                    await self._room_for(append.offsets)
+                    written = self._begin(append)
+            finally:
+                self._queued -= 1
         else:
-            append.build()
-        assert append.appended is not None
-        end = append.appended.next_offset
-        if self.settings.durability is Durability.WAL:
+            written = self._begin(append)
+        if written is not None:
+            # A caller that gives up leaves it to be written.
+            await asyncio.shield(written)
             self._check_grant()
-            self._advance(end)
-            self._start_flusher()
         else:
             self._start_flusher()
-            if self._tail_bytes >= self.settings.segment_bytes:
+            if self._tail.unsettled_bytes >= self.settings.segment_bytes:
                 self._announce()
-            while self.durable < end:
-                await self._wait()
-            self._check_grant()
+        assert append.appended is not None
+        await self.acknowledged(append.appended)
         return append.appended
 
+    async def make_room(self, count: int) -> None:
+        """Waits until so many more records may be taken; for a commit of stages, which takes them itself."""
+        async with self._turn:
+            await self._room_for(count)
+
+    async def acknowledged(self, appended: Appended) -> None:
+        """Returns when records that were taken may be answered. A duplicate waits here for its first copy."""
+        while self.durable < appended.next_offset:
+            await self._wait()
+        self._check_grant()
+
+    def _begin(self, append: Append) -> asyncio.Future[int] | None:
+        """Puts it behind those that began before; what is returned is done when the write-ahead log has it."""
+        if self.settings.durability is Durability.WAL:
+            return self._wal.submit(append)
+        append.build()
+        return None
+
+    def _has_room_for(self, count: int) -> bool:
+        return (
+            self._memory.has_room
+            and self._tail.unsettled_bytes <= self.settings.max_unflushed_bytes
+            and (self.settings.durability is Durability.OBJECT or self.next + count <= self._reserved)
+        )
+
+    async def _room_for(self, count: int) -> None:
+        """Holds a producer back while too much waits for upload, and until its offsets are ours to acknowledge."""
+        await self._memory.room()
+        while self._tail.unsettled_bytes > self.settings.max_unflushed_bytes:
+            self._hurry()
+            await self._wait()
+        if self.settings.durability is Durability.WAL:
+            await self._reserve_for(count)
+
     def read(self, offset: int, max_bytes: int) -> list[bytes] | None:
-        """Acknowledged batches in memory from the one that holds `offset` on; None where a segment holds it."""
-        if offset < self.committed:
+        """Acknowledged batches in memory from the one that holds `offset` on; None where only a segment holds it."""
+        if offset < self.committed and not self._tail.holds(offset):
             return None
         found: list[bytes] = []
         size = 0
-        for batch in self._tail:
-            if batch.header.next_offset <= offset:
-                continue
+        for batch in self._tail.from_offset(offset):
             if batch.header.next_offset > self.durable or (found and size + len(batch.data) > max_bytes):
                 break
             found.append(batch.data)
             size += len(batch.data)
         return found
 
-    async def wait_beyond(self, offset: int) -> None:
-        """Returns when there is something to read from `offset` on."""
-        while self.durable <= offset:
-            await self._wait()
+    def tail_headers(self) -> Iterable[tuple[BatchHeader, bytes]]:
+        """Acknowledged batches that no segment holds, oldest first."""
+        for batch in self._tail.unsettled():
+            if batch.header.next_offset > self.durable:
+                return
+            yield batch.header, batch.data
 
     async def flush(self) -> None:
-        """Returns when the catalog knows everything that was acknowledged."""
+        """Returns when the catalog knows everything that was taken before."""
         target = self.next
-        self._flush_now = True
-        self._start_flusher()
-        self._announce()
-        while self.committed < target:
+        self._hurry()
+        while self.committed < min(target, self.next):
             await self._wait()
 
-    def lose(self, reason: str) -> None:
-        """Ends leadership: everyone who waits is told, nothing more is answered."""
+    def seal(self, reason: str) -> None:
+        """Takes no more records, so that a flush is complete; goes on serving readers."""
+        self._sealed = reason
+
+    def unseal(self) -> None:
+        self._sealed = None
+
+    def trimmed(self, log_start: int) -> None:
+        """The catalog has moved the start forward."""
+        self.log_start = max(self.log_start, log_start)
+
+    def lose(self, reason: str, kind: type[NotLeader] = NotLeader) -> None:
+        """Ends leadership: everyone who waits is told with that kind of error, nothing more is answered."""
         if self._lost is None:
-            self._lost = reason
+            self._lost, self._lost_as = reason, kind
         for task in (self._flusher, self._reserving):
-            if task is not None:
+            if task is not None and task is not asyncio.current_task():
                 task.cancel()
+        self._memory.pressed.discard(self._hurry)
         self._announce()
+        self._tell_readers()
+
+    def close(self) -> None:
+        """Gives its memory back. After `lose`, once nothing of it is needed."""
+        self._tail.clear()
 
     @property
     def oldest_wal_file(self) -> int | None:
         """The first write-ahead file that still holds something of this partition that no segment does."""
-        return min((batch.wal_file for batch in self._tail if batch.wal_file), default=None)
+        return min((batch.wal_file for batch in self._tail.unsettled() if batch.wal_file), default=None)
 
-    def _accept(self, data: bytes | memoryview) -> list[BatchHeader]:
-        self._check_grant()
+    @property
+    def unflushed_bytes(self) -> int:
+        return self._tail.unsettled_bytes
+
+    def accept(self, data: bytes | memoryview) -> list[BatchHeader]:
+        """The headers of whole batches that may be stored here now; raises where they may not."""
+        self._check_open()
         found: list[BatchHeader] = []
         for header in headers(data):
             if header.size > self.settings.max_message_bytes:
-                raise NotAccepted(f"a batch of {header.size} bytes; {self.settings.max_message_bytes} are allowed")
+                raise TooLarge(f"a batch of {header.size} bytes; {self.settings.max_message_bytes} are allowed")
             if header.transactional:
                 raise NotAccepted("transactional batches are not supported")
             check_crc(data, header)
@@ -296,84 +316,100 @@ class Partition:
             raise NotAccepted("no record batch")
         return found
 
-    def _take(self, append: _Append) -> Appended:
+    def _take(self, append: Append) -> Appended:
         """Gives each batch its offset, in the order in which they are written; a retry gets its first offset back."""
-        self._check_grant()
+        self._check_open()
         bases: list[int] = []
         end = 0
-        for header in append.found:
-            known = self._producers.duplicate(header) if header.producer_id >= 0 else None
-            if known is not None:
-                bases.append(known.base_offset)
-                end = max(end, known.base_offset + header.last_offset_delta + 1)
-                continue
-            if header.producer_id >= 0:
-                append.undos.append(self._producers.take(header, self.next))
-            bases.append(self.next)
-            patch(append.data, header.position, self.next, self.epoch)
-            stored = bytes(append.data[header.position : header.position + header.size])
-            batch = _Batch(header_at(stored, 0), stored, 0, self._clock.monotonic())
-            append.stored.append(batch)
-            self.next = end = batch.header.next_offset
-            self._keep(batch)
+        try:
+            for header in append.found:
+                known = self._producers.duplicate(header) if header.producer_id >= 0 else None
+                if known is not None:
+                    bases.append(known.base_offset)
+                    end = max(end, known.base_offset + header.last_offset_delta + 1)
+                    continue
+                if header.producer_id >= 0:
+                    append.undos.append(self._producers.take(header, self.next))
+                bases.append(self.next)
+                stored = placed(append.data, header, self.next, self.epoch)
+                batch = TailBatch(header_at(stored, 0), stored, 0, self._clock.monotonic())
+                append.stored.append(batch)
+                self.next = end = batch.header.next_offset
+                self._tail.append(batch)
+        except Exception:
+            # A later batch was refused: those before it were not written either.
+            self._give_back(append)
+            raise
         return Appended(bases[0], end, self.log_start)
 
-    def _give_back(self, append: _Append) -> None:
+    def _give_back(self, append: Append) -> None:
         for batch in reversed(append.stored):
             last = self._tail.pop()
             assert last is batch, "the last batch taken is the first given back"
-            self._tail_bytes -= len(batch.data)
             self.next = batch.header.base_offset
         for undo in reversed(append.undos):
             self._producers.forget(undo)
 
-    def _keep(self, batch: _Batch) -> None:
-        self._tail.append(batch)
-        self._tail_bytes += len(batch.data)
+    def _written(self, end: int) -> None:
+        """The write-ahead log has everything below `end`."""
+        if self._lost is not None or not self._grant.valid():
+            return
+        self._advance(end)
+        self._start_flusher()
 
     async def _reserve_for(self, count: int) -> None:
         """Makes sure that the offsets to come are ours to acknowledge, whatever happens to this process."""
         while self.next + count > self._reserved:
             if self._reserving is None:
                 self._reserving = asyncio.ensure_future(self._reserve(self.next + count + self.settings.reserve_ahead))
-            await asyncio.shield(self._reserving)
+            await asyncio.wait((self._reserving,))
+            self._check_lost()
 
     async def _reserve(self, until: int) -> None:
         try:
             await self._metadata.reserve(self.key, self.epoch, until)
             self._reserved = until
         except NotLeader as error:
-            self._reserving = None
-            self.lose(str(error))
-            raise
+            self.lose(str(error), type(error))
+        except Exception as error:
+            log.exception("offsets cannot be reserved", extra={"partition": self.name})
+            self.lose(f"offsets cannot be reserved: {error}")
         finally:
             self._reserving = None
 
+    def _hurry(self) -> None:
+        """Uploads what there is without waiting for more."""
+        if len(self._tail):
+            self._flush_until = self.next
+            self._start_flusher()
+            self._announce()
+
     def _start_flusher(self) -> None:
-        if self._flusher is None and self._tail and self._lost is None:
+        if self._flusher is None and len(self._tail) and self._lost is None:
             self._flusher = asyncio.ensure_future(self._flush_loop())
 
     async def _flush_loop(self) -> None:
         try:
-            while self._tail:
+            while len(self._tail):
                 delay = self._due() - self._clock.monotonic()
-                if delay > 0 and not self._flush_now:
+                if delay > 0 and self.committed >= self._flush_until:
                     await self._sleep(delay)
                     continue
                 await self._upload()
-            self._flush_now = False
         except NotLeader as error:
-            self._flusher = None
-            self.lose(str(error))
+            self.lose(str(error), type(error))
+        except Exception as error:
+            log.exception("upload failed", extra={"partition": self.name, "epoch": self.epoch})
+            self.lose(f"its records cannot be uploaded: {error}")
         finally:
             self._flusher = None
 
     def _due(self) -> float:
         """When the tail must be uploaded."""
-        if self._tail_bytes >= self.settings.segment_bytes:
+        if self._tail.unsettled_bytes >= self.settings.segment_bytes:
             return 0.0
         wait = self.settings.linger if self.settings.durability is Durability.OBJECT else self.settings.segment_age
-        return self._tail[0].arrived + wait
+        return self._tail.oldest.arrived + wait
 
     async def _sleep(self, delay: float) -> None:
         try:
@@ -385,51 +421,27 @@ class Partition:
     async def _upload(self) -> None:
         """Puts what is in memory into one segment, and tells the catalog."""
         limit = self.next if self.settings.durability is Durability.OBJECT else self.durable
-        writer = SegmentWriter()
-        for batch in self._tail:
-            if batch.header.next_offset > limit or (
-                writer.base_offset is not None and writer.size > self.settings.segment_bytes
-            ):
+        chosen: list[TailBatch] = []
+        size = 0
+        for batch in self._tail.unsettled():
+            if batch.header.next_offset > limit or size > self.settings.segment_bytes:
                 break
-            writer.add(batch.data, batch.header)
-        if writer.base_offset is None:
+            # What a former epoch wrote (taken back from the write-ahead log) stays that epoch's.
+            if chosen and batch.header.leader_epoch != chosen[0].header.leader_epoch:
+                break
+            chosen.append(batch)
+            size += len(batch.data)
+        if not chosen:
             await self._sleep(self.settings.linger)
             return
-        buffers = writer.finish()
-        uid = self._ids.uid("segment")
-        key = f"{self.key.topic_uid}/{self.key.index}/{self.epoch:016d}/{writer.base_offset:020d}-{uid}"
-        await self._create(key, buffers)
-        info = SegmentInfo(
-            uid,
-            key,
-            writer.base_offset,
-            writer.next_offset,
-            sum(len(part) for part in buffers),
-            writer.min_timestamp or 0,
-            writer.max_timestamp,
-        )
+        info = await self._uploader.upload(self.key, self.epoch, chosen, self._check_grant)
         self._check_grant()
-        await self._metadata.commit(self.key, self.epoch, info, self._producers.before(writer.next_offset))
-        self._settle(writer.next_offset)
-
-    async def _create(self, key: str, buffers: Sequence[bytes]) -> None:
-        attempt = 0
-        while True:
-            self._check_grant()
-            try:
-                await self._objects.create(key, buffers)
-            except ObjectExists:
-                # The key is unique to this attempt, so the object is what an earlier, unanswered try has put there.
-                return
-            except ObjectStoreFailed:
-                await asyncio.sleep(self._backoff.delay(attempt, self._random))
-                attempt += 1
-                continue
-            return
+        wrote = self._producers.before(info.next_offset, since=info.base_offset)
+        await self._metadata.commit(self.key, self.epoch, info, wrote)
+        self._settle(info.next_offset)
 
     def _settle(self, committed: int) -> None:
-        while self._tail and self._tail[0].header.next_offset <= committed:
-            self._tail_bytes -= len(self._tail.popleft().data)
+        self._tail.settle(committed)
         self.committed = committed
         self._advance(committed)
         self._announce()
@@ -438,10 +450,15 @@ class Partition:
         if offset > self.durable:
             self.durable = offset
             self._announce()
+            self._tell_readers()
 
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _tell_readers(self) -> None:
+        for tell in tuple(self.readers):
+            tell()
 
     async def _wait(self) -> None:
         self._check_lost()
@@ -450,7 +467,12 @@ class Partition:
 
     def _check_lost(self) -> None:
         if self._lost is not None:
-            raise NotLeader(f"{self._name}: {self._lost}")
+            raise self._lost_as(f"{self.name}: {self._lost}")
+
+    def _check_open(self) -> None:
+        self._check_grant()
+        if self._sealed is not None:
+            raise NotLeader(f"{self.name}: {self._sealed}")
 
     def _check_grant(self) -> None:
         self._check_lost()

@@ -120,8 +120,9 @@ class Producers:
         taken = TakenBatch(header.base_sequence, header.last_sequence, header.base_offset, header.max_timestamp)
         producer.batches = [*producer.batches[-(REMEMBERED_BATCHES - 1) :], taken]
 
-    def before(self, offset: int) -> list[Producer]:
-        """What is known of batches below `offset`: a successor must not take a batch for stored that is not."""
+    def before(self, offset: int, since: int = 0) -> list[Producer]:
+        """What is known of batches below `offset`, of producers with one at or above `since`. (A successor must not
+        take a batch for stored that is not.)"""
         known = (
             Producer(
                 producer.producer_id,
@@ -130,7 +131,7 @@ class Producers:
             )
             for producer in self._known.values()
         )
-        return [producer for producer in known if producer.batches]
+        return [producer for producer in known if producer.batches and producer.batches[-1].base_offset >= since]
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(list(self._known.values()))

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import google_crc32c
+from crc32c import crc32c
 
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
 # producerId, producerEpoch, baseSequence, recordsCount
@@ -125,10 +125,17 @@ def header_at(data: bytes | bytearray | memoryview, position: int) -> BatchHeade
 
 def check_crc(data: bytes | bytearray | memoryview, header: BatchHeader) -> None:
     """Raises `CorruptBatch` unless the batch is as its producer made it."""
-    covered = bytes(memoryview(data)[header.position + _CRC_COVERS_FROM : header.position + header.size])
-    found = google_crc32c.value(covered)
+    found = crc32c(memoryview(data)[header.position + _CRC_COVERS_FROM : header.position + header.size])
     if found != header.crc:
         raise CorruptBatch(f"batch at byte {header.position}: CRC is {found:#010x}, its header says {header.crc:#010x}")
+
+
+def placed(data: bytes | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """A copy of the batch with its place in the log."""
+    whole = memoryview(data)[header.position : header.position + header.size]
+    head = bytearray(whole[:HEADER_BYTES])
+    patch(head, 0, base_offset, leader_epoch)
+    return b"".join((head, whole[HEADER_BYTES:]))
 
 
 def patch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
@@ -165,5 +172,5 @@ def encode(
         count,
     )
     batch[HEADER_BYTES:] = body
-    struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[_CRC_COVERS_FROM:])))
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
     return batch

@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import google_crc32c
 import lz4.block
+from crc32c import crc32c
 
 from headgate_agent.log.record_batch import BatchHeader, headers
 
@@ -136,9 +136,9 @@ class SegmentWriter:
             self._position,
             len(index),
             len(self._blocks),
-            google_crc32c.value(index),
+            crc32c(index),
         )
-        return [*self._parts, index, fixed, _FOOTER_TAIL.pack(google_crc32c.value(fixed), MAGIC)]
+        return [*self._parts, index, fixed, _FOOTER_TAIL.pack(crc32c(fixed), MAGIC)]
 
     def _close_block(self) -> None:
         data = b"".join(self._pending)
@@ -148,7 +148,7 @@ class SegmentWriter:
             if len(packed) < len(data):
                 stored = packed
         # The CRC guards what the object store gave back; the batches inside carry the client's own.
-        guarded = stored + struct.pack(">I", google_crc32c.value(stored))
+        guarded = stored + struct.pack(">I", crc32c(stored))
         self._blocks.append(Block(self._pending_base, self._position, len(stored), len(data), self._pending_time))
         self._parts.append(guarded)
         self._position += len(guarded)
@@ -162,7 +162,7 @@ def read_index(tail: bytes, segment_bytes: int) -> Index | int:
     footer = tail[-FOOTER_BYTES:]
     fixed = footer[: _FOOTER.size]
     crc, magic = _FOOTER_TAIL.unpack(footer[_FOOTER.size :])
-    if magic != MAGIC or crc != google_crc32c.value(fixed):
+    if magic != MAGIC or crc != crc32c(fixed):
         raise CorruptSegment("the footer is not a segment's, or is damaged")
     base, following, records, oldest, newest, at, size, blocks, index_crc = _FOOTER.unpack(fixed)
     if at + size + FOOTER_BYTES != segment_bytes or at < len(MAGIC):
@@ -171,7 +171,7 @@ def read_index(tail: bytes, segment_bytes: int) -> Index | int:
     if len(tail) < needed:
         return int(needed)
     index = tail[len(tail) - needed : len(tail) - FOOTER_BYTES]
-    if google_crc32c.value(index) != index_crc:
+    if crc32c(index) != index_crc:
         raise CorruptSegment("the index is damaged")
     return Index(base, following, records, oldest, newest, _decode_index(index, blocks))
 
@@ -186,7 +186,7 @@ def unpack_block(block: Block, data: bytes) -> bytes:
     if len(data) != block.stored + 4:
         raise CorruptSegment(f"block at {block.position}: {len(data)} bytes instead of {block.stored + 4}")
     stored = data[: block.stored]
-    if google_crc32c.value(stored) != struct.unpack(">I", data[block.stored :])[0]:
+    if crc32c(stored) != struct.unpack(">I", data[block.stored :])[0]:
         raise CorruptSegment(f"block at {block.position} is damaged")
     if not block.packed:
         return stored

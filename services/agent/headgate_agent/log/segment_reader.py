@@ -14,6 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from headgate_agent.log.block_cache import BlockCache, BlockKey
+from headgate_agent.log.disk_cache import DiskCache
 from headgate_agent.log.objects import Objects
 from headgate_agent.log.segment import (
     Block,
@@ -24,12 +25,15 @@ from headgate_agent.log.segment import (
     stored_range,
     unpack_block,
 )
+from headgate_agent.log.work import Inline, Work
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 # A first guess at the size of footer and index together: enough for a segment of some hundred blocks.
 _TAIL_GUESS = 4096
+# Smaller runs of blocks are unpacked on the event loop: a thread would cost more.
+_UNPACK_INLINE = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,20 @@ class SharedFetches(Generic[K, V]):
 
 
 class SegmentReader:
-    def __init__(self, objects: Objects, cache: BlockCache, *, most_indexes: int = 10_000) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        cache: BlockCache,
+        *,
+        disk: DiskCache | None = None,
+        work: Work | None = None,
+        most_indexes: int = 10_000,
+    ) -> None:
+        """`disk` holds what was read of the object store; without it every miss in memory is a request."""
         self._objects = objects
         self._cache = cache
+        self._disk = disk
+        self._work = work or Inline()
         self._most_indexes = most_indexes
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         self._index_fetches: SharedFetches[str, Index] = SharedFetches()
@@ -85,10 +100,15 @@ class SegmentReader:
         parts = [batches_from(data, offset) for data in await self._blocks(segment.key, blocks)]
         return [part for part in parts if len(part)]
 
+    async def batches_since(self, segment: SegmentRef, timestamp: int) -> bytes:
+        """The batches of the first block that may hold a record of at least that time; empty if none does."""
+        blocks = (await self.index(segment)).from_timestamp(timestamp)[:1]
+        return b"".join(await self._blocks(segment.key, blocks))
+
     async def _fetch_index(self, segment: SegmentRef) -> Index:
         wanted = min(_TAIL_GUESS, segment.size)
         for _ in range(2):
-            tail = await self._objects.read(segment.key, segment.size - wanted, wanted)
+            tail = await self._range(segment.key, segment.size - wanted, wanted)
             answer = read_index(tail, segment.size)
             if isinstance(answer, Index):
                 self._remember(segment, answer)
@@ -118,14 +138,32 @@ class SegmentReader:
 
     async def _fetch(self, key: str, run: Sequence[Block]) -> Sequence[bytes]:
         start = run[0].position
-        raw = await self._objects.read(key, start, sum(stored_range(run[-1])) - start)
-        unpacked: list[bytes] = []
-        for block in run:
-            at, length = stored_range(block)
-            data = unpack_block(block, raw[at - start : at - start + length])
+        raw = await self._range(key, start, sum(stored_range(run[-1])) - start)
+        if len(raw) <= _UNPACK_INLINE:
+            unpacked = _unpack_run(run, raw)
+        else:
+            unpacked = await self._work.run(lambda: _unpack_run(run, raw))
+        for block, data in zip(run, unpacked, strict=True):
             self._cache.put(BlockKey(key, block.position), data)
-            unpacked.append(data)
         return unpacked
+
+    async def _range(self, key: str, start: int, length: int) -> bytes:
+        if self._disk is None:
+            return await self._objects.read(key, start, length)
+        found = await self._disk.get(key, start, length)
+        if found is None:
+            found = await self._objects.read(key, start, length)
+            await self._disk.put(key, start, found)
+        return found
+
+
+def _unpack_run(run: Sequence[Block], raw: bytes) -> list[bytes]:
+    start = run[0].position
+    unpacked: list[bytes] = []
+    for block in run:
+        at, length = stored_range(block)
+        unpacked.append(unpack_block(block, raw[at - start : at - start + length]))
+    return unpacked
 
 
 def _enough(blocks: Sequence[Block], max_bytes: int) -> Sequence[Block]:

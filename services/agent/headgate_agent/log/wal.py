@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import google_crc32c
+from crc32c import crc32c
 
 _FRAME = struct.Struct(">IIQBH")
 FRAME_BYTES = _FRAME.size
@@ -95,10 +95,14 @@ class Appendable(Protocol):
 
     Contract: `build` is called once, synchronously; None means that there is nothing to write after all (a duplicate,
     say), and the append is answered with its group. If it raises, this append alone is refused with that error.
-    `undo` is called after a `build` that returned, if the group was not written.
+    After a `build` that returned, either `written` is called, with the file that the group is in, once it is durable,
+    or `undo`, last first, if the group was not written. Both come before anyone is answered, and whether or not the
+    caller still waits.
     """
 
     def build(self) -> Frame | None: ...
+
+    def written(self, file: int) -> None: ...
 
     def undo(self) -> None: ...
 
@@ -111,6 +115,23 @@ class Fixed:
 
     def build(self) -> Frame | None:
         return self.frame
+
+    def written(self, file: int) -> None:
+        return
+
+    def undo(self) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Nothing to write: an append of it is answered when the fate of all before it is known."""
+
+    def build(self) -> Frame | None:
+        return None
+
+    def written(self, file: int) -> None:
+        return
 
     def undo(self) -> None:
         return
@@ -132,6 +153,18 @@ class Wal:
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._stopped: str | None = None
+        # Groups, each with one fdatasync, and bytes of them, since the start.
+        self.writes = 0
+        self.bytes_written = 0
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the log takes nothing more; None while it does."""
+        return self._stopped
+
+    @property
+    def current_file(self) -> int:
+        return self._number
 
     async def recover(self) -> list[Entry]:
         """What is in the files, in order. Call once, before the first append. A torn tail of the last file is cut."""
@@ -160,6 +193,11 @@ class Wal:
 
     async def append(self, item: Appendable) -> int:
         """Writes an entry; answers the number of the file that it is in, once it is durable."""
+        # A caller that is cancelled leaves its entry to be written: its fate is then unknown to it, as over a network.
+        return await asyncio.shield(self.submit(item))
+
+    def submit(self, item: Appendable) -> asyncio.Future[int]:
+        """As `append`, which it begins at once: entries are written in the order of these calls."""
         if self._stopped is not None:
             raise WalStopped(self._stopped)
         if self._number == 0:
@@ -168,8 +206,7 @@ class Wal:
         self._waiting.append(waiting)
         if self._writer is None:
             self._writer = asyncio.ensure_future(self._write())
-        # A caller that is cancelled leaves its entry to be written: its fate is then unknown to it, as over a network.
-        return await asyncio.shield(waiting.file)
+        return waiting.file
 
     async def remove_before(self, number: int) -> None:
         """Removes the files before `number`; never the one being written."""
@@ -187,7 +224,12 @@ class Wal:
         try:
             while self._waiting and self._stopped is None:
                 group, self._waiting = self._waiting, []
-                await self._write_group(group)
+                try:
+                    await self._write_group(group)
+                except Exception as error:
+                    self._stopped = f"a defect: {error!r}"
+                    _fail(group, WalStopped(self._stopped))
+                    raise
         finally:
             self._writer = None
             if self._stopped is not None:
@@ -219,6 +261,10 @@ class Wal:
             return
         self._sequence = sequence
         self._size += total
+        self.writes += bool(buffers)
+        self.bytes_written += total
+        for one in group:
+            one.item.written(self._number)
         for one in group:
             if not one.file.done():
                 one.file.set_result(self._number)
@@ -248,7 +294,7 @@ def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
         end = position + FRAME_BYTES + length
         if end > len(data) or head_length > length:
             return
-        if google_crc32c.value(data[position + _CRC_FROM : end]) != crc:
+        if crc32c(memoryview(data)[position + _CRC_FROM : end]) != crc:
             return
         body_at = position + FRAME_BYTES + head_length
         yield Entry(sequence, number, kind, data[position + FRAME_BYTES : body_at], data[body_at:end]), end
@@ -257,9 +303,9 @@ def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
 
 def _encode(sequence: int, frame: Frame) -> list[bytes]:
     rest = struct.pack(">QBH", sequence, frame.kind, len(frame.head)) + frame.head
-    crc = google_crc32c.value(rest)
+    crc = crc32c(rest)
     for part in frame.body:
-        crc = google_crc32c.extend(crc, part)
+        crc = crc32c(part, crc)
     return [struct.pack(">II", frame.size, crc) + rest, *frame.body]
 
 

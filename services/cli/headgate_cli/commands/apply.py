@@ -12,7 +12,7 @@ from headgate.catalog import v1 as catalog
 from headgate_cli import bundles
 from headgate_cli.connection import Connection, run
 from headgate_cli.durations import seconds
-from headgate_cli.exports import REDACTED, as_json, as_sql, ordered
+from headgate_cli.exports import EXPORTED, REDACTED, as_json, as_sql, ordered
 from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_text
 from headgate_cli.kinds import QUERY
@@ -76,7 +76,8 @@ def export(
         raise typer.BadParameter(f"--format is sql or json, not {form!r}")
     options = gather(context, coordinator)
     snapshot = run(
-        options, lambda connection: connection.call("WatchService.GetSnapshot", catalog.GetSnapshotRequest())
+        options,
+        lambda connection: connection.call("WatchService.GetSnapshot", catalog.GetSnapshotRequest(kinds=EXPORTED)),
     )
     items = ordered(snapshot.resources, with_agents=agents)
     text = as_json(items) if form == "json" else as_sql(items, snapshot.revision)

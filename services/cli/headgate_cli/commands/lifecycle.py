@@ -126,7 +126,8 @@ def drop(
     options = gather(context, coordinator, output)
     found_kind, found_name = named(kind, name)
     if not found_kind.addressable:
-        raise typer.BadParameter(f"a {found_kind.title} goes with its query")
+        owner = "query" if found_kind is kinds.FRAGMENT else "topic"
+        raise typer.BadParameter(f"a {found_kind.title} goes with its {owner}")
     request = kind_request(found_kind, found_name, missing_ok=missing_ok, dry_run=dry_run)
     if found_kind is QUERY:
         request.mode = stop_mode(soft, hard)

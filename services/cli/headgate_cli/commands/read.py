@@ -24,7 +24,8 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="agent, network-link, logical-source, physical-source, sink, query or fragment; or KIND/NAME.",
+        help="agent, network-link, logical-source, physical-source, sink, query, fragment, topic, partition or "
+        "transfer; or KIND/NAME.",
         autocompletion=kinds.complete_kind,
     ),
 ]
@@ -82,7 +83,7 @@ def list_request(kind: Kind, filters: list[str]) -> Any:
 
 def _filter_value(field: FieldDescriptor, value: str) -> Any:
     if field.enum_type is not None:
-        enum = getattr(catalog, field.enum_type.name)
+        enum = kinds.of_api(field.enum_type.name)
         return enum.Value(kinds.long(enum, value))
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return value
@@ -99,7 +100,8 @@ async def _list(connection: Connection, kind: Kind, request: Any) -> list[Any]:
 
 async def get_one(connection: Connection, kind: Kind, name: str) -> Any:
     if not kind.addressable:
-        raise typer.BadParameter(f"a {kind.title} has no name; use `headgate get {kind.plural} -l query=NAME`")
+        owner = "query" if kind is FRAGMENT else "topic"
+        raise typer.BadParameter(f"a {kind.title} has no name; use `headgate get {kind.plural} -l {owner}=NAME`")
     request = kind.message(f"Get{kind.camel}Request")(**kind.reference(name))
     answer = await connection.call(f"{kind.service}.Get{kind.camel}", request)
     return getattr(answer, kind.name)

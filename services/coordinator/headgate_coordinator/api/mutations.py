@@ -7,6 +7,7 @@ Leading, `request_id`, `validate_only`, planning again and the transaction are h
   the first answer again, another body is refused, and an answer is remembered if and only if its change was committed.
   What was refused is not remembered: a retry is tried anew.
 - A query is planned before the transaction, which checks that what was used is unchanged, else it is planned again.
+  Where the transaction creates what its queries use, it is tried and rolled back until they are planned (drafts.py).
 - With `validate_only`, everything is done and rolled back. Nothing is remembered.
 """
 
@@ -23,6 +24,7 @@ from google.protobuf.message import Message
 from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import operations, requests
+from headgate_coordinator.catalog.drafts import Drafts, Unplanned
 from headgate_coordinator.catalog.operations import OPERATIONS, Operation, Rules
 from headgate_coordinator.catalog.plan_uses import PlanChanged
 from headgate_coordinator.catalog.queries import PlannedQuery
@@ -88,7 +90,7 @@ class Mutations:
     def __init__(self, store: Store, leading: Leading, rules: Rules, plan_attempts: int) -> None:
         self._store = store
         self._leading = leading
-        self._plan_attempts = plan_attempts
+        self.plan_attempts = plan_attempts
         self.rules = rules
 
     async def run(self, request: Any, call: Call) -> Any:
@@ -112,7 +114,7 @@ class Mutations:
         if known is not None:
             return known
         changed: PlanChanged | None = None
-        for _ in range(self._plan_attempts):
+        for _ in range(self.plan_attempts):
             planned = await plan()
             try:
                 return await self.execute(request, response_type, partial(_with_plan, body, planned), call, part)
@@ -120,8 +122,25 @@ class Mutations:
                 changed = error
         raise HeadgateError(
             PLAN_OUTDATED,
-            f"the catalog changed under the plan {self._plan_attempts} times, last because {changed}; try again",
+            f"the catalog changed under the plan {self.plan_attempts} times, last because {changed}; try again",
         )
+
+    async def accept_all(
+        self,
+        request: Any,
+        response_type: type[R],
+        drafts: Drafts,
+        plan: Callable[[Unplanned], Awaitable[Drafts]],
+        body: Callable[[Tx, Drafts], R],
+        call: Call,
+    ) -> R:
+        """Accepts what may hold queries among other changes: tries `body`, and has `plan` plan what it wants."""
+        # Ends: a try that fails wants a plan of one query more, or finds one outdated, which is counted.
+        while True:
+            try:
+                return await self.execute(request, response_type, partial(_with_drafts, body, drafts), call)
+            except Unplanned as unplanned:
+                drafts = await plan(unplanned)
 
     async def execute(
         self,
@@ -174,6 +193,10 @@ def naming_leader(call: Call) -> Iterator[None]:
 
 def _with_plan(body: Callable[[Tx, PlannedQuery], R], planned: PlannedQuery, tx: Tx) -> R:
     return body(tx, planned)
+
+
+def _with_drafts(body: Callable[[Tx, Drafts], R], drafts: Drafts, tx: Tx) -> R:
+    return body(tx, drafts)
 
 
 def apply_alone(tx: Tx, request: Message, operation: Operation, rules: Rules) -> Any:

@@ -1,30 +1,29 @@
 """From a text to statements and plans, off the event loop where that takes long.
 
-A plan is made against a view that one read has loaded, outside of any transaction; inside a bundle, against what the
-bundle's own transaction sees.
+A plan is made outside of any transaction, against a view that was loaded in one: a read of the last committed state,
+or for a bundle a try of its own transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog.planner_view import AgentCache, LoadedView, load_view
+from headgate_coordinator.catalog.drafts import Draft, Drafts, SlotsTaken, Unplanned
+from headgate_coordinator.catalog.planner_view import AgentCache, LoadedView, load_view, with_sink
 from headgate_coordinator.catalog.queries import PlannedQuery
 from headgate_coordinator.catalog.secrets import masked, mentions_secret, redacted_plan
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tables import resource_kind
-from headgate_coordinator.catalog.tx import Tx
-from headgate_coordinator.errors import SINK_CONFLICT
 from headgate_coordinator.sql.conditions import compile_where
 from headgate_coordinator.sql.explain import explain_text
 from headgate_coordinator.sql.limits import StatementLimits
-from headgate_coordinator.sql.names import fold
 from headgate_coordinator.sql.parse import parse_statements
 from headgate_coordinator.sql.planner import plan_query
 from headgate_coordinator.sql.settings import PlannerSettings
@@ -61,26 +60,39 @@ class Planning:
                         detail.excerpt = masked(detail.excerpt)
             raise
 
-    async def plan(self, query: QueryStatement, sink: str) -> PlannedQuery:
+    async def plan(self, query: QueryStatement, sink: str, *, for_people: bool = False) -> PlannedQuery:
         """Plans against the last committed state. `sink` is the one that the request names, if it does."""
-        query = _with_sink(query, sink)
+        query = with_sink(query, sink)
         view = await self._store.read(lambda tx: load_view(tx, query, self._cache))
-        return await self.run(lambda: self._plan(query, view))
+        return await self.run(lambda: self._plan(query, view, for_people))
 
-    def plan_inside(self, tx: Tx, query: QueryStatement, sink: str) -> PlannedQuery:
-        """Plans against what an open transaction sees."""
-        query = _with_sink(query, sink)
-        return self._plan(query, load_view(tx, query))
+    async def drafts(self, queries: Mapping[int, QueryStatement], attempts: int) -> Drafts:
+        """To begin a bundle with, whose queries are at these places."""
+        return await self.run(lambda: Drafts.of(queries, attempts)) if queries else Drafts({}, attempts)
+
+    async def plan_bundle(self, unplanned: Unplanned) -> Drafts:
+        """Plans what a try of a bundle wants, in order: each plan sees the slots that those before it take.
+
+        The first that cannot be planned is the last: the bundle ends there.
+        """
+        plans = dict(unplanned.drafts.plans)
+        taken = SlotsTaken()
+        for wanted in unplanned.wanted:
+            view = taken.seen_by(wanted.view)
+            try:
+                planned = await self.run(partial(self._plan, wanted.query, view, wanted.for_people))
+            except HeadgateError as error:
+                plans[wanted.place] = Draft(view, error)
+                break
+            plans[wanted.place] = Draft(view, planned)
+            if not (wanted.for_people or wanted.skipped):
+                taken.add(planned.plan)
+        return replace(unplanned.drafts, plans=plans)
 
     async def explain(
         self, query: QueryStatement, sink: str, form: catalog.ExplainFormat.ValueType
     ) -> catalog.ExplainQueryResponse:
-        return _explained(await self.plan(query, sink), form)
-
-    def explain_inside(
-        self, tx: Tx, query: QueryStatement, form: catalog.ExplainFormat.ValueType
-    ) -> catalog.ExplainQueryResponse:
-        return _explained(self.plan_inside(tx, query, ""), form)
+        return explained(await self.plan(query, sink, for_people=True), form)
 
     def matches(self, statement: ShowStatement) -> Callable[[Message], bool] | None:
         """The WHERE of a SHOW as a function."""
@@ -88,29 +100,16 @@ class Planning:
             return None
         return compile_where(resource_kind(statement.kind), statement.where, statement.source)
 
-    def _plan(self, query: QueryStatement, view: LoadedView) -> PlannedQuery:
+    def _plan(self, query: QueryStatement, view: LoadedView, for_people: bool) -> PlannedQuery:
         return PlannedQuery(
             name=query.name or "",
-            plan=plan_query(query, view, self._settings),
+            plan=plan_query(query, view, self._settings, for_people=for_people),
             deadline_us=query.options.deadline_us,
             links_declared=bool(view.links()),
         )
 
 
-def _with_sink(query: QueryStatement, asked: str) -> QueryStatement:
-    """The query with the sink of its request; SINK_CONFLICT where its INTO names another."""
-    if not asked:
-        return query
-    sink = fold(asked, "sink")
-    if query.sink is not None and fold(query.sink, "sink") != sink:
-        raise HeadgateError(
-            SINK_CONFLICT,
-            f"the statement writes INTO {fold(query.sink)}, and the request names the sink {sink}; name one",
-            metadata={"statement": fold(query.sink), "request": sink},
-        )
-    return replace(query, sink=sink)
-
-
-def _explained(planned: PlannedQuery, form: catalog.ExplainFormat.ValueType) -> catalog.ExplainQueryResponse:
+def explained(planned: PlannedQuery, form: catalog.ExplainFormat.ValueType) -> catalog.ExplainQueryResponse:
+    """A plan as it is shown, without secrets."""
     shown = redacted_plan(planned.plan)
     return catalog.ExplainQueryResponse(plan=shown, text=explain_text(shown, form))

@@ -10,10 +10,12 @@ from headgate.catalog.v1 import statement_service_pb2
 from headgate_common.dispatch import Call
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.api.mutations import Mutations, Part
-from headgate_coordinator.api.planning import Planning
+from headgate_coordinator.api.planning import Planning, explained
 from headgate_coordinator.catalog import bundles, operations, tables
 from headgate_coordinator.catalog.bundles import Step
+from headgate_coordinator.catalog.drafts import Drafts, Trial
 from headgate_coordinator.catalog.operations import Rules
+from headgate_coordinator.catalog.plan_uses import PlanChanged
 from headgate_coordinator.catalog.queries import PlannedQuery
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
@@ -54,11 +56,7 @@ class StatementService:
         if known is not None:
             return known
         if request.validate_only:
-            steps = [bundles.step_of_statement(index, one) for index, one in enumerate(parsed) if _changes(one)]
-            bundles.refuse_too_many_queries(steps, self._mutations.rules)
-            return await self._mutations.execute(
-                request, catalog.ExecuteStatementResponse, partial(self._rehearse, parsed), call
-            )
+            return await self._rehearse_all(request, parsed, call)
         response = await self._execute_all(request, parsed, call)
         if not request.request_id:
             return response
@@ -69,13 +67,16 @@ class StatementService:
         if known is not None:
             return known
         steps = await self._planning.run(lambda: bundles.steps_of(request.items, self._planning.parse_now))
-        bundles.refuse_too_many_queries(steps, self._mutations.rules)
+        bundles.refuse_too_many(steps, self._mutations.rules)
 
-        def apply(tx: Tx) -> catalog.ApplyBundleResponse:
-            results = bundles.apply_bundle(tx, steps, self._mutations.rules, self._planning.plan_inside)
+        def apply(tx: Tx, drafts: Drafts) -> catalog.ApplyBundleResponse:
+            results = bundles.apply_bundle(tx, steps, self._mutations.rules, drafts)
             return catalog.ApplyBundleResponse(results=results, revision=tx.revision if tx.changes else 0)
 
-        return await self._mutations.execute(request, catalog.ApplyBundleResponse, apply, call)
+        drafts = await self._planning.drafts(bundles.queries_of(steps), self._mutations.plan_attempts)
+        return await self._mutations.accept_all(
+            request, catalog.ApplyBundleResponse, drafts, self._planning.plan_bundle, apply, call
+        )
 
     async def _execute_all(
         self, request: catalog.ExecuteStatementRequest, parsed: Sequence[Statement], call: Call
@@ -94,6 +95,8 @@ class StatementService:
     async def _execute(
         self, request: catalog.ExecuteStatementRequest, index: int, statement: Statement, call: Call
     ) -> catalog.StatementResult:
+        if isinstance(statement, ExplainStatement):
+            return _explain_result(statement, await self._planning.plan(statement.query, "", for_people=True))
         if not _changes(statement):
             return await self._store.read(lambda tx: self._look(tx, statement))
         step = bundles.step_of_statement(index, statement)
@@ -117,34 +120,53 @@ class StatementService:
             return tables.show(tx, statement, self._planning.matches(statement))
         if isinstance(statement, DescribeStatement):
             return tables.describe(tx, statement)
-        if isinstance(statement, ExplainStatement):
-            text = self._planning.explain_inside(tx, statement.query, statement.format).text
-            rows = [catalog.ResultRow(values=[line]) for line in text.splitlines()]
-            table = catalog.ResultTable(columns=["plan"], rows=rows)
-            return catalog.StatementResult(statement=statement.text, verb=statement.verb, table=table)
         if isinstance(statement, WatchStatement):
             raise HeadgateError(UNSUPPORTED, "WATCH is a stream: give the statement to WatchService.Watch")
         raise HeadgateError(UNSUPPORTED, f"this coordinator does not execute {statement.verb}")
 
-    def _rehearse(self, parsed: Sequence[Statement], tx: Tx) -> catalog.ExecuteStatementResponse:
+    async def _rehearse_all(
+        self, request: catalog.ExecuteStatementRequest, parsed: Sequence[Statement], call: Call
+    ) -> catalog.ExecuteStatementResponse:
+        steps = [bundles.step_of_statement(index, one) for index, one in enumerate(parsed) if _changes(one)]
+        bundles.refuse_too_many(steps, self._mutations.rules)
+        queries = {index: found for index, one in enumerate(parsed) if (found := _query_of(one)) is not None}
+        drafts = await self._planning.drafts(queries, self._mutations.plan_attempts)
+        return await self._mutations.accept_all(
+            request,
+            catalog.ExecuteStatementResponse,
+            drafts,
+            self._planning.plan_bundle,
+            partial(self._rehearse, parsed),
+            call,
+        )
+
+    def _rehearse(self, parsed: Sequence[Statement], tx: Tx, drafts: Drafts) -> catalog.ExecuteStatementResponse:
         """All statements in one transaction that is rolled back, so that each sees what those before it would do."""
         response = catalog.ExecuteStatementResponse()
-        rules = self._mutations.rules
+        trial = Trial(tx, drafts)
         for index, statement in enumerate(parsed):
+            trial.begin(index)
             try:
-                if _changes(statement):
-                    step = bundles.step_of_statement(index, statement)
-                    result = bundles.perform(tx, step, rules, self._planning.plan_inside)
-                    operations.settle(tx, rules)
-                else:
-                    result = self._look(tx, statement)
+                result = self._rehearse_one(trial, index, statement)
             except HeadgateError as error:
+                trial.require_planned()
                 if index == 0:
                     raise
                 response.failure.CopyFrom(bundles.failure(error, index, _shown(index, statement)))
                 break
             response.results.append(result)
+        trial.require_planned()
         return response
+
+    def _rehearse_one(self, trial: Trial, index: int, statement: Statement) -> catalog.StatementResult:
+        rules = self._mutations.rules
+        if _changes(statement):
+            result = bundles.perform(trial, bundles.step_of_statement(index, statement), rules)
+            operations.settle(trial.tx, rules, trial.new_changes())
+            return result
+        if isinstance(statement, ExplainStatement):
+            return _rehearse_explain(trial, statement)
+        return self._look(trial.tx, statement)
 
 
 def _perform(step: Step, rules: Rules, tx: Tx, *, planned: PlannedQuery | None) -> catalog.StatementResult:
@@ -152,6 +174,32 @@ def _perform(step: Step, rules: Rules, tx: Tx, *, planned: PlannedQuery | None) 
     result = bundles.perform_planned(tx, step, rules, planned)
     operations.settle(tx, rules)
     return result
+
+
+def _rehearse_explain(trial: Trial, statement: ExplainStatement) -> catalog.StatementResult:
+    """The plan against what the statements before it would do; nothing where it is yet to be made."""
+    try:
+        planned = trial.plan(statement.query)
+    except PlanChanged as changed:
+        trial.outdated(changed)
+        planned = None
+    if planned is not None:
+        return _explain_result(statement, planned)
+    trial.want(statement.query, for_people=True)
+    return catalog.StatementResult()
+
+
+def _explain_result(statement: ExplainStatement, planned: PlannedQuery) -> catalog.StatementResult:
+    text = explained(planned, statement.format).text
+    table = catalog.ResultTable(columns=["plan"], rows=[catalog.ResultRow(values=[line]) for line in text.splitlines()])
+    return catalog.StatementResult(statement=statement.text, verb=statement.verb, table=table)
+
+
+def _query_of(statement: Statement) -> QueryStatement | None:
+    """What is to be planned of a statement."""
+    if isinstance(statement, ExplainStatement):
+        return statement.query
+    return statement if isinstance(statement, QueryStatement) else None
 
 
 def _changes(statement: Statement) -> bool:

@@ -13,11 +13,11 @@ from headgate_coordinator.api.planning import Planning
 from headgate_coordinator.catalog.links import link_name
 from headgate_coordinator.catalog.snapshot import get_snapshot
 from headgate_coordinator.catalog.store import Store
-from headgate_coordinator.catalog.tx import KINDS
+from headgate_coordinator.catalog.tx import KINDS, LOG_KINDS
 from headgate_coordinator.catalog.watch import WatchFilter, WatchHub
 from headgate_coordinator.catalog.wire import short
 from headgate_coordinator.sql.conditions import compile_columns, compile_where
-from headgate_coordinator.sql.names import fold
+from headgate_coordinator.sql.names import fold, topic_fault
 from headgate_coordinator.sql.parse import parse_where
 from headgate_coordinator.sql.statements import WatchStatement
 
@@ -45,7 +45,8 @@ class WatchService:
             return self._filter_of_statement(request)
         kinds = tuple(short(catalog.ResourceKind, kind) for kind in request.kinds)
         if not request.where and not request.columns:
-            return WatchFilter(kinds=_ordered(kinds), name=_name(request.name))
+            chosen = _ordered(kinds)
+            return WatchFilter(kinds=chosen, name=_name(request.name, chosen), topic=request.name)
         if len(kinds) != 1:
             field = "where" if request.where else "columns"
             raise HeadgateError(
@@ -59,7 +60,8 @@ class WatchService:
         if request.where:
             where, source = parse_where(request.where, self._planning.limits)
             matches, written = compile_where(kind, where, source), where.sql()
-        return WatchFilter(kinds, _name(request.name), matches, compile_columns(kind, columns), (written, columns))
+        project = compile_columns(kind, columns)
+        return WatchFilter(kinds, _name(request.name, kinds), request.name, matches, project, (written, columns))
 
     def _filter_of_statement(self, request: catalog.WatchRequest) -> WatchFilter:
         for field in ("kinds", "name", "where", "columns"):
@@ -78,18 +80,23 @@ class WatchService:
         if statement.where is not None:
             matches = compile_where(kind, statement.where, statement.source)
             written = statement.where.sql()
-        project = compile_columns(kind, statement.columns, statement.source)
+        project = compile_columns(kind, statement.columns, statement.source, statement.column_offsets)
         kinds = (short(catalog.ResourceKind, kind),)
-        return WatchFilter(kinds, "", matches, project, (written, statement.columns))
+        return WatchFilter(kinds, "", "", matches, project, (written, statement.columns))
 
 
 def _ordered(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if not kinds or kind in kinds)
 
 
-def _name(name: str) -> str:
+def _name(name: str, kinds: tuple[str, ...]) -> str:
     """A name as it is stored; that of a link is `sending->receiving`."""
     if not name:
         return ""
     sending, arrow, receiving = name.partition("->")
-    return link_name(fold(sending.strip()), fold(receiving.strip())) if arrow else fold(name)
+    if arrow:
+        return link_name(fold(sending.strip()), fold(receiving.strip()))
+    if set(kinds) & set(LOG_KINDS) and not topic_fault(name):
+        # It may be the name of a topic, whose rule is wider: then nothing else has it.
+        return name.lower()
+    return fold(name)

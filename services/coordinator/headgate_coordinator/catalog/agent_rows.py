@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.log import counters
 from headgate_coordinator.catalog.schema import agents, network_links
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, from_json_object, json_array, json_object, number, timestamp
@@ -49,6 +50,7 @@ def insert_agent(
     protocol_version: int = 0,
     volume_id: str = "",
     session_uid: str | None = None,
+    kafka_address: str = "",
 ) -> str:
     """Writes the row of a new agent, UNREACHABLE, and answers its uid. The caller records the change."""
     uid = tx.ids.uid("agent")
@@ -70,6 +72,8 @@ def insert_agent(
         "protocol_version": protocol_version,
         "volume_id": volume_id,
         "session_uid": session_uid,
+        "kafka_address": kafka_address,
+        "node_id": counters.take(tx, counters.NODE_ID),
         "time": tx.now,
         "revision": tx.revision,
     }
@@ -134,4 +138,7 @@ def message(row: AnyRow, peers: Sequence[str]) -> catalog.Agent:
         create_time=timestamp(row.time),
         revision=row.revision,
         has_engine=row.has_engine,
+        kafka_address=row.kafka_address,
+        node_id=row.node_id,
+        present=row.session_uid is not None,
     )

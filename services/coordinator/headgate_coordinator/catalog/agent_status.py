@@ -84,7 +84,9 @@ def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatus
     if agent is None or agent.incarnation != asked.incarnation:
         return Applied(accepted=False)
     reported = {one.fragment.uid: one for one in status.fragments}
-    if _fenced(tx, status.incarnation):
+    # An agent without a known process was declared gone, or never was: whoever comes up in its place with runs of
+    # before is let in when those are stopped, as when it registers.
+    if _fenced(tx, status.incarnation) or (reported and not agent.incarnation):
         return Applied(accepted=False, zombies=tuple(Run(uid, one.fragment.epoch) for uid, one in reported.items()))
     _welcome(tx, agent, status.incarnation)
     application = _Application(tx, agent, status)

@@ -8,7 +8,7 @@ from sqlalchemy import delete, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
-from headgate_coordinator.catalog import links, references, sessions
+from headgate_coordinator.catalog import endings, links, references
 from headgate_coordinator.catalog.addresses import check_address
 from headgate_coordinator.catalog.agent_rows import agent_by_uid, insert_agent, messages, not_found, update_agent
 from headgate_coordinator.catalog.fragments import release_agent
@@ -34,7 +34,7 @@ def create_agent(tx: Tx, request: catalog.CreateAgentRequest) -> catalog.Agent:
     name = fold(request.name)
     address = check_address(request.address)
     refuse_taken(tx, name, address)
-    peers = _peer_uids(tx, name, request.peers)
+    peers = peer_uids(tx, name, request.peers)
     roles = tuple(dict.fromkeys(short(catalog.AgentRole, role) for role in request.roles)) or ALL_ROLES
     uid = insert_agent(
         tx,
@@ -76,8 +76,9 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
     """Deletes an agent that nothing refers to. Its process cannot come back under it without starting anew.
 
     With `force` it is declared gone for good: its fragments count as gone, which returns their slots and lets queries
-    that wait for it go on, and its links go with it. Sources and sinks on it, and queries that refer to those, are the
-    user's to drop: while there are any the row stays, shut out, and `state_reason` says so.
+    that wait for it go on or, where only this agent could run a fragment, fail with AGENT_GONE; its links go with it.
+    Sources and sinks on it, and queries that refer to those, are the user's to drop: while there are any the row stays,
+    shut out, and `state_reason` says so.
     """
     name = fold(request.name)
     row = tx.connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
@@ -94,13 +95,15 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
     before = messages(tx, [row])[0]
     _fence(tx, row)
     if row.session_uid is not None:
-        sessions.close(tx, row.session_uid)
+        endings.end_session(tx, row.session_uid)
     if request.force:
         release_agent(tx, row.uid)
         links.delete_links_of(tx, row.uid)
     refers = _references(tx, row.uid, placed_only=request.force)
     if refers and not request.force:
         raise references.in_use(AGENT_IN_USE, f"agent {name}", refers)
+    # What is gone from the agent needs it no longer: it keeps the agent's name for people to read.
+    tx.connection.execute(update(fragments).where(fragments.c.agent_uid == row.uid).values(agent_uid=None))
     if refers:
         reason = "declared gone for good; the row stays for " + " and ".join(group.sentence() for group in refers)
         return update_agent(
@@ -111,8 +114,6 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
             state_time=tx.now,
             incarnation="",
         )
-    # What is gone from the agent needs it no longer: it keeps the agent's name for people to read.
-    tx.connection.execute(update(fragments).where(fragments.c.agent_uid == row.uid).values(agent_uid=None))
     tx.connection.execute(delete(agents).where(agents.c.uid == row.uid))
     tx.record("AGENT", name, row.uid, before, None)
     return before
@@ -173,7 +174,7 @@ def list_agents(tx: Tx, request: catalog.ListAgentsRequest) -> catalog.ListAgent
     )
 
 
-def _peer_uids(tx: Tx, name: str, peers: Iterable[str]) -> list[tuple[str, str]]:
+def peer_uids(tx: Tx, name: str, peers: Iterable[str]) -> list[tuple[str, str]]:
     folded = list(dict.fromkeys(fold(peer) for peer in peers))
     if name in folded:
         raise HeadgateError(

@@ -1,8 +1,8 @@
 """Many changes in one transaction, in order, all or none; and what is said of each.
 
-Everything is parsed before the transaction. Queries are planned inside it, because a bundle may create what its queries
-need. What holds only at the end (physical sources that are unique, links that join all agents) is checked once at the
-end, and blamed on the step that brought it about.
+Everything is parsed before the transaction, and nothing is planned inside it (see drafts.py). What holds only at the
+end (physical sources that are unique, links that join all agents) is checked once at the end, and blamed on the step
+that brought it about.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from google.protobuf.message import Message
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import operations, sources
+from headgate_coordinator.catalog.drafts import Drafts, Trial
 from headgate_coordinator.catalog.operations import OPERATIONS, Rules
 from headgate_coordinator.catalog.plan_uses import PlanChanged
+from headgate_coordinator.catalog.planner_view import with_sink
 from headgate_coordinator.catalog.queries import PlannedQuery
 from headgate_coordinator.catalog.secrets import without_secrets
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.watch import as_resource
-from headgate_coordinator.errors import ALREADY_EXISTS, PLAN_OUTDATED, UNSUPPORTED
-from headgate_coordinator.sql.statements import (
-    CreateTopicStatement,
-    DropTopicStatement,
-    QueryStatement,
-    RequestStatement,
-    Statement,
-)
+from headgate_coordinator.errors import ALREADY_EXISTS, UNSUPPORTED
+from headgate_coordinator.sql.statements import QueryStatement, RequestStatement, Statement
 
 # An error travels in headers, so a statement in it is cut to this length.
 SHOWN_TEXT = 500
+# Items of a bundle are as many at most; a text in one of them may hold many statements.
+MAX_STEPS = 1_000
 
 ParseStatements = Callable[[str], Sequence[Statement]]
-# Plans a query, with the sink that the request names, against what the transaction sees.
-PlanInside = Callable[[Tx, QueryStatement, str], PlannedQuery]
+# Requests that change what plans are placed on.
+_OF_TOPOLOGY = (
+    catalog.CreateAgentRequest,
+    catalog.DropAgentRequest,
+    catalog.CreateNetworkLinkRequest,
+    catalog.DropNetworkLinkRequest,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,6 @@ def step_of_statement(index: int, statement: Statement) -> Step:
             if_not_exists=statement.if_not_exists,
             query=statement,
         )
-    if isinstance(statement, CreateTopicStatement | DropTopicStatement):
-        raise HeadgateError(UNSUPPORTED, f"this coordinator serves no topics, so it does not know {statement.verb}")
     raise HeadgateError(UNSUPPORTED, f"{statement.verb} changes nothing: a bundle is of CREATE, DROP, STOP and queries")
 
 
@@ -119,51 +120,70 @@ def only_query(parsed: Sequence[Statement]) -> QueryStatement:
     )
 
 
-def refuse_too_many_queries(steps: Sequence[Step], rules: Rules) -> None:
-    """Queries are planned while the transaction holds up every other, so there is a bound."""
+def refuse_too_many(steps: Sequence[Step], rules: Rules) -> None:
+    """Every other write waits while a transaction takes its steps, so there is a bound."""
     queries = sum(step.query is not None for step in steps)
-    if queries > rules.bundle_queries:
-        raise HeadgateError(
-            INVALID_ARGUMENT,
-            f"there are {queries:,} queries in one transaction, and {rules.bundle_queries:,} are allowed; "
-            "create the others in further bundles",
-            metadata={"queries": str(queries)},
-        )
+    for what, number, most in (("queries", queries, rules.bundle_queries), ("changes", len(steps), MAX_STEPS)):
+        if number > most:
+            raise HeadgateError(
+                INVALID_ARGUMENT,
+                f"there are {number:,} {what} in one transaction, and {most:,} are allowed; "
+                "make the others in further bundles",
+                metadata={what: str(number)},
+            )
 
 
-def apply_bundle(tx: Tx, steps: Sequence[Step], rules: Rules, plan: PlanInside) -> list[catalog.StatementResult]:
-    """Performs every step; the first error, blamed on its item, ends it and with it the transaction."""
+def queries_of(steps: Sequence[Step]) -> dict[int, QueryStatement]:
+    """Those to be planned, by place, as their statements have them."""
+    return {place: step.query for place, step in enumerate(steps) if step.query is not None}
+
+
+def apply_bundle(tx: Tx, steps: Sequence[Step], rules: Rules, drafts: Drafts) -> list[catalog.StatementResult]:
+    """Performs every step; the first error, blamed on its item, ends it and with it the transaction.
+
+    Raises `Unplanned` where queries are to be planned before it is tried again.
+    """
+    trial = Trial(tx, drafts)
     results = []
-    made_by: dict[str, Step] = {}
-    for step in steps:
+    for place, step in enumerate(steps):
+        trial.begin(place)
         try:
-            results.append(perform(tx, step, rules, plan))
+            results.append(perform(trial, step, rules))
         except HeadgateError as error:
+            trial.require_planned()
             raise blamed(error, step.item, shown(step)) from error
-        for change in tx.changes:
-            made_by.setdefault(change.uid, step)
+    trial.require_planned()
     try:
         operations.settle(tx, rules)
     except HeadgateError as error:
-        step = made_by.get(error.metadata.get("uid", ""), steps[-1])
+        guilty = trial.changed_by(error.metadata.get("uid", ""))
+        step = steps[-1 if guilty is None else guilty]
         raise blamed(error, step.item, shown(step)) from error
     return results
 
 
-def perform(tx: Tx, step: Step, rules: Rules, plan: PlanInside) -> catalog.StatementResult:
-    """Does one step, without what must hold at the end of the transaction."""
-    with_plan = None
-    if step.query is not None:
-        assert isinstance(step.request, catalog.CreateQueryRequest)
-        with_plan = plan(tx, step.query, step.request.sink)
+def perform(trial: Trial, step: Step, rules: Rules) -> catalog.StatementResult:
+    """Does one step, without what must hold at the end of the transaction; a stand-in does for a query unplanned."""
+    if step.query is None:
+        if isinstance(step.request, _OF_TOPOLOGY):
+            trial.topology_changed()
+        return perform_planned(trial.tx, step, rules, None)
+    assert isinstance(step.request, catalog.CreateQueryRequest)
+    query = with_sink(step.query, step.request.sink)
     try:
-        return perform_planned(tx, step, rules, with_plan)
+        planned = trial.plan(query)
+        if planned is not None:
+            return perform_planned(trial.tx, step, rules, planned)
     except PlanChanged as changed:
-        raise HeadgateError(PLAN_OUTDATED, f"the plan does not fit what it was made against: {changed}") from changed
+        trial.outdated(changed)
+    done = perform_planned(trial.tx, step, rules, trial.want(query))
+    if done.skipped:
+        trial.skipped()
+    return done
 
 
 def perform_planned(tx: Tx, step: Step, rules: Rules, planned: PlannedQuery | None) -> catalog.StatementResult:
-    """The same, where the plan of a query has been made. Raises `PlanChanged` if it is outdated."""
+    """Does one step, for a query with its plan. Raises `PlanChanged`, having done nothing, if that is outdated."""
     operation = OPERATIONS[type(step.request)] if planned is None else operations.create_query_operation(planned)
     try:
         if step.if_not_exists and isinstance(step.request, catalog.CreatePhysicalSourceRequest):

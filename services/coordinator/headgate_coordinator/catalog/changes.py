@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from sqlalchemy import Connection, bindparam, select
 
 from headgate.catalog.v1 import resources_pb2 as pb
+from headgate.log.v1 import resources_pb2 as log_pb
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import schema
 from headgate_coordinator.catalog.tx import Change, Tx
@@ -29,6 +30,9 @@ MESSAGES: dict[str, type[Message]] = {
     "SINK": pb.Sink,
     "QUERY": pb.Query,
     "FRAGMENT": pb.Fragment,
+    "TOPIC": log_pb.Topic,
+    "PARTITION": log_pb.Partition,
+    "TRANSFER": log_pb.Transfer,
 }
 
 

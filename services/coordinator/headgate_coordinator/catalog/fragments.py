@@ -17,6 +17,7 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import agent_rows, query_states, story
+from headgate_coordinator.catalog.log import topics
 from headgate_coordinator.catalog.schema import agents, fragments, queries
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import number, short
@@ -293,13 +294,17 @@ def release_agent(tx: Tx, agent_uid: str) -> None:
 
 
 def delete_query(tx: Tx, query_uid: str, cause: str = "dropped") -> None:
-    """Deletes an ended query, all of whose fragments are gone, with its fragments; its name is free from now on."""
+    """Deletes an ended query, all of whose fragments are gone, with its fragments and the topics it made for itself.
+
+    Its name is free from now on.
+    """
     query = query_states.open_query(tx, query_uid)
     if query is None:
         return
     for fragment in fragments_of(tx, query_uid):
         tx.record("FRAGMENT", fragment.resource_name, fragment.uid, fragment.message(), None)
     tx.connection.execute(delete(fragments).where(fragments.c.query_uid == query_uid))
+    topics.delete_topics_of(tx, query_uid)
     query.delete(cause)
 
 

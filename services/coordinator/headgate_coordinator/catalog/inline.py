@@ -74,6 +74,8 @@ class InlineDatabase:
         self.raw = _raw(self.connection)
         self.raw.deserialize(_template() if image is None else image)
         self.raw.execute("PRAGMA foreign_keys = ON")
+        # The last revision. Every commit goes through a store of this database, so none need ask for it.
+        (self.head,) = self.raw.execute(_HEAD).fetchone()
         self.stores: list[InlineStore] = []
 
     def image(self) -> bytes:
@@ -167,7 +169,7 @@ class InlineStore:
     def catch_up(self) -> None:
         """Publishes what others committed since."""
         self._look_again = None
-        while not self._closed:
+        while not self._closed and self._feed.position < self.database.head:
             try:
                 found = self._read(lambda tx: changes.history(tx, self._feed.position, 1000))
             except HeadgateError as error:
@@ -185,12 +187,13 @@ class InlineStore:
             self._look_again = loop.call_later(self._settings.poll_interval, self.catch_up)
 
     def _commit(self, operation: Operation[Any], term: int | None, refusal: HeadgateError | None) -> Outcome:
-        connection, raw = self.database.connection, self.database.raw
+        database = self.database
+        connection, raw = database.connection, database.raw
         transaction = connection.begin()
         try:
             raw.execute("BEGIN IMMEDIATE")
             work = [(operation, term)]
-            done = run_group(connection, work, last=self._last(), now=self._now(), ids=self._ids, aborts=_never)
+            done = run_group(connection, work, last=database.head, now=self._now(), ids=self._ids, aborts=_never)
             (outcome,) = done.outcomes
             self._stats.writes += 1
             if outcome.error is None and refusal is not None:
@@ -200,6 +203,7 @@ class InlineStore:
                     raw.executemany(_INSERT, done.rows)
                     raw.execute(_SET_HEAD, (done.head,))
                 transaction.commit()
+                database.head = done.head
                 self._stats.commits += 1
             else:
                 transaction.rollback()
@@ -215,18 +219,12 @@ class InlineStore:
         transaction = connection.begin()
         try:
             raw.execute("BEGIN")
-            result = operation(Tx(connection, self._now(), self._last(), self._ids))
+            result = operation(Tx(connection, self._now(), self.database.head, self._ids))
         finally:
             transaction.rollback()
         if raw.total_changes != before:
             raise AssertionError("a read operation wrote to the catalog")
         return result
-
-    def _last(self) -> int:
-        """The last revision, as the open transaction sees it."""
-        (last,) = self.database.raw.execute(_HEAD).fetchone()
-        assert isinstance(last, int)
-        return last
 
     def _now(self) -> int:
         return int(self._clock.wall().timestamp() * 1_000_000)

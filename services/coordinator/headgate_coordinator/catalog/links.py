@@ -15,6 +15,7 @@ from headgate_coordinator.catalog.schema import agents, network_links, queries, 
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, timestamp
 from headgate_coordinator.errors import ALREADY_EXISTS, LINK_IN_USE, NETWORK_LINK_NOT_FOUND
+from headgate_coordinator.query.transitions import QUERY_ENDED
 from headgate_coordinator.sql.names import fold
 
 _sending = agents.alias("sending")
@@ -81,10 +82,12 @@ def drop_network_link(tx: Tx, request: catalog.DropNetworkLinkRequest) -> catalo
         "query",
         select(queries.c.name, queries.c.state)
         .join(query_links, query_links.c.query_uid == queries.c.uid)
-        .where(query_links.c.link_uid == row.uid),
+        .where(query_links.c.link_uid == row.uid, queries.c.state.not_in(QUERY_ENDED)),
     )
     if using is not None:
         raise references.in_use(LINK_IN_USE, f"the link from {sending} to {receiving}", [using])
+    # Ended queries send nothing: they only remember that they did.
+    tx.connection.execute(delete(query_links).where(query_links.c.link_uid == row.uid))
     before = agent_by_uid(tx, row.from_uid)
     dropped = _delete(tx, row)
     _touch(tx, row.from_uid, before)

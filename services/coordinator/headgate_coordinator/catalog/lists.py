@@ -47,7 +47,7 @@ def get_story(tx: Tx, request: catalog.GetStoryRequest) -> catalog.GetStoryRespo
             raise HeadgateError(
                 QUERY_NOT_FOUND, f"there is no story of a query with the uid {uid}", metadata={"uid": uid}
             )
-    last = position(request, 2) or (-1, -1)
+    last = position(request, (int, int)) or (-1, -1)
     size = page_size(request)
     found = story.entries_of(tx, uid, (int(last[0]), int(last[1])), size + 1)
     more = len(found) > size

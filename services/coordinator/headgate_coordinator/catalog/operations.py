@@ -6,20 +6,20 @@ must hold then and not at every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_coordinator.catalog import agents, links, queries, sinks, sources, topology
+from headgate_coordinator.catalog.log import groups, topics
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.queries import PlannedQuery
-from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.tx import Change, Tx
 from headgate_coordinator.sql.types.schema import SchemaLimits
-
-# Plans a query against what the transaction sees.
-PlanQuery = Callable[[Tx, catalog.CreateQueryRequest], PlannedQuery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,9 @@ class Rules:
     deployment_deadline_us: int
     drain_deadline_us: int
     refuse_cycles: bool
-    # How many queries one transaction plans at most.
+    # How many queries one transaction creates at most.
     bundle_queries: int = 100
+    topics: TopicRules = field(default_factory=TopicRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,24 @@ OPERATIONS: dict[type[Message], Operation] = {
         "query",
         lambda tx, request, rules: queries.drop_query(tx, request, rules.drain_deadline_us),
     ),
+    log.CreateTopicRequest: Operation(
+        "CREATE TOPIC",
+        log.CreateTopicResponse,
+        "topic",
+        lambda tx, request, rules: topics.create_topic(tx, request, rules.topics),
+    ),
+    log.AlterTopicRequest: Operation(
+        "ALTER TOPIC",
+        log.AlterTopicResponse,
+        "topic",
+        lambda tx, request, rules: topics.alter_topic(tx, request, rules.topics),
+    ),
+    log.DropTopicRequest: Operation(
+        "DROP TOPIC", log.DropTopicResponse, "topic", lambda tx, request, _: topics.drop_topic(tx, request)
+    ),
+    log.DropGroupRequest: Operation(
+        "DROP GROUP", log.DropGroupResponse, "group", lambda tx, request, _: groups.drop_group(tx, request)
+    ),
 }
 
 
@@ -129,7 +148,12 @@ def respond(operation: Operation, resource: Message | None) -> Any:
     return operation.response(**{operation.field: resource})
 
 
-def settle(tx: Tx, rules: Rules) -> None:
-    """What must hold when the transaction ends. The metadata `uid` of an error names what is at fault, if it can."""
-    sources.settle(tx)
-    topology.check(tx, refuse_cycles=rules.refuse_cycles)
+def settle(tx: Tx, rules: Rules, since: Sequence[Change] | None = None) -> None:
+    """What must hold when the transaction ends. The metadata `uid` of an error names what is at fault, if it can.
+
+    `since` is what has changed since it was called before, where a transaction plays several one after the other.
+    """
+    changed = tx.changes if since is None else since
+    sources.settle(tx, changed)
+    if any(change.kind in ("AGENT", "NETWORK_LINK") for change in changed):
+        topology.check(tx, refuse_cycles=rules.refuse_cycles)

@@ -25,6 +25,7 @@ from headgate_coordinator.errors import INVALID_PAGE_TOKEN
 
 DEFAULT_PAGE_SIZE = 100
 CHECKSUM_LENGTH = 16
+MAX_TEXT = 1_000
 
 Key = tuple[str | int, ...]
 
@@ -43,15 +44,16 @@ def page(
     statement: Select[Any],
     key: Sequence[ColumnElement[Any]],
     filters: Iterable[ColumnElement[bool]] = (),
+    default_size: int = DEFAULT_PAGE_SIZE,
 ) -> Page:
     """The next rows of `statement` in the order of `key`, which must be unique and among its columns.
 
     `request` is the List request: its `page_size` and `page_token` say where, and every other field is a filter that
     the token is bound to.
     """
-    size = page_size(request)
+    size = request.page_size or default_size
     statement = statement.where(*filters)
-    last = position(request, len(key))
+    last = position(request, [column.type.python_type for column in key])
     if last is not None:
         statement = statement.where(tuple_(*key) > last if len(key) > 1 else key[0] > last[0])
     rows = tx.connection.execute(statement.order_by(*key).limit(size + 1)).all()
@@ -68,9 +70,9 @@ def page_size(request: Any) -> int:
     return size
 
 
-def position(request: Any, length: int) -> Key | None:
-    """The key, of `length` values, of the last row of the page before; None for the first page."""
-    return _open(request, length) if request.page_token else None
+def position(request: Any, types: Sequence[type]) -> Key | None:
+    """The key, of values of these types, of the last row of the page before; None for the first page."""
+    return _open(request, types) if request.page_token else None
 
 
 def token(request: Message, key: Key) -> str:
@@ -96,7 +98,7 @@ def _checksum(request: Message, body: bytes) -> bytes:
     return hashlib.sha256(_binding(request) + b"\0" + body).digest()[:CHECKSUM_LENGTH]
 
 
-def _open(request: Any, length: int) -> Key:
+def _open(request: Any, types: Sequence[type]) -> Key:
     refused = HeadgateError(
         INVALID_PAGE_TOKEN, "the page token was not made by this call with these filters: start again without a token"
     )
@@ -108,7 +110,21 @@ def _open(request: Any, length: int) -> Key:
     checksum, body = raw[:CHECKSUM_LENGTH], raw[CHECKSUM_LENGTH:]
     if checksum != _checksum(request, body):
         raise refused
-    key = tuple(json.loads(body))
-    if len(key) != length:
+    # The checksum has no secret in it: whoever wants to can make a token, and must get no further than a real one does.
+    try:
+        key = json.loads(body)
+    except ValueError:
+        raise refused from None
+    if not isinstance(key, list) or len(key) != len(types) or not all(map(_fits, key, types)):
         raise refused
-    return key
+    return tuple(key)
+
+
+def _fits(value: Any, kind: type) -> bool:
+    """Whether a value can be compared with those of a column."""
+    if kind is int:
+        return type(value) is int and -(2**63) <= value < 2**63
+    if type(value) is not str or len(value) > MAX_TEXT or "\0" in value:
+        return False
+    # A half of a surrogate pair is valid JSON and no text.
+    return not any("\ud800" <= character <= "\udfff" for character in value)

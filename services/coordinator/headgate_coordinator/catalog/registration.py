@@ -15,10 +15,10 @@ from sqlalchemy import bindparam, select
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog import agent_rows, sessions
+from headgate_coordinator.catalog import agent_rows, endings, links, sessions
 from headgate_coordinator.catalog.addresses import check_address
 from headgate_coordinator.catalog.agent_status import mark_unreachable
-from headgate_coordinator.catalog.agents import ALL_ROLES, refuse_taken
+from headgate_coordinator.catalog.agents import ALL_ROLES, peer_uids, refuse_taken
 from headgate_coordinator.catalog.schema import agents, fenced_incarnations
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, json_array, json_object, short
@@ -52,6 +52,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
     """
     name = fold(request.name)
     address = check_address(request.address)
+    kafka_address = check_address(request.kafka_address) if request.kafka_address else ""
     if request.protocol_version not in PROTOCOL_VERSIONS:
         spoken = f"{PROTOCOL_VERSIONS.start} to {PROTOCOL_VERSIONS.stop - 1}"
         raise HeadgateError(
@@ -82,7 +83,10 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
             protocol_version=request.protocol_version,
             volume_id=request.volume_id,
             session_uid=session.uid,
+            kafka_address=kafka_address,
         )
+        for peer_uid, peer in peer_uids(tx, name, request.peers):
+            links.insert_link(tx, uid, name, peer_uid, peer)
         created = agent_rows.agent_by_uid(tx, uid)
         tx.record("AGENT", name, uid, None, created)
         return Registered(created, session)
@@ -97,6 +101,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
         "protocol_version": request.protocol_version,
         "volume_id": request.volume_id,
         "session_uid": session.uid,
+        "kafka_address": kafka_address,
     }
     if all(row._mapping[column] == value for column, value in values.items()):
         return Registered(agent_rows.agent_by_uid(tx, row.uid), session)
@@ -110,7 +115,7 @@ def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:
     if row is None or row.incarnation != request.incarnation:
         return
     if row.session_uid is not None:
-        sessions.close(tx, row.session_uid)
+        endings.end_session(tx, row.session_uid)
     mark_unreachable(tx, row.uid, "it has left")
 
 
@@ -154,5 +159,5 @@ def _session(tx: Tx, row: AnyRow | None, incarnation: str, name: str, address: s
                 if error.reason is not SESSION_EXPIRED:
                     raise
         else:
-            sessions.close(tx, row.session_uid)
+            endings.end_session(tx, row.session_uid)
     return sessions.open_session(tx, f"agent/{name}/{incarnation}", address, ttl)

@@ -111,6 +111,7 @@ grants = Table(
     Index("ix_grants_session_uid", "session_uid"),
 )
 
+# `node_id` is what Kafka clients know the agent by: given once, never to another (log/schema.py: counters).
 agents = Table(
     "agents",
     metadata,
@@ -130,10 +131,13 @@ agents = Table(
     Column("incarnation", Text, nullable=False),
     Column("protocol_version", Integer, nullable=False),
     Column("volume_id", Text, nullable=False),
-    Column("session_uid", Text, ForeignKey("sessions.uid", ondelete="SET NULL")),
+    Column("session_uid", Text, ForeignKey("sessions.uid", ondelete="SET NULL"), unique=True),
     Column("time", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("kafka_address", Text, nullable=False),
+    Column("node_id", Integer, nullable=False, unique=True),
     one_of("state", ("ACTIVE", "UNREACHABLE")),
+    CheckConstraint("node_id > 0", name="node_id"),
     CheckConstraint("slots >= 0", name="slots"),
     CheckConstraint("slots_used >= 0 AND slots_used <= slots", name="capacity"),
 )

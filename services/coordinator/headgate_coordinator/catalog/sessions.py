@@ -6,12 +6,13 @@ of the effect that the grant allows.
 
 No wall clock decides. A session ends by `close`, or by `expire` from an observer that has seen no renewal for the
 whole TTL on its own monotonic clock (`Observer`); `expire` compares the number of renewals that the observer saw, so a
-renewal in the last moment wins. None of this is a revision of the catalog.
+renewal in the last moment wins. None of this is a revision of the catalog; what the end of an agent's session means
+for the agent and for the partitions it led is one, and is written by `endings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,19 @@ _grant = select(
 ).select_from(grants.outerjoin(sessions, grants.c.session_uid == sessions.c.uid))
 _grants_of = _grant.where(grants.c.session_uid == bindparam("uid_"))
 _delete_session = sessions.delete().where(sessions.c.uid == bindparam("uid_"))
-_grant_by_key = _grant.where(grants.c.kind == bindparam("kind_"), grants.c.key == bindparam("key_"))
+_this = (grants.c.kind == bindparam("kind_"), grants.c.key == bindparam("key_"))
+_grant_by_key = _grant.where(*_this)
+_grants_by_key = _grant.where(grants.c.kind == bindparam("kind_"), grants.c.key.in_(bindparam("keys_", expanding=True)))
+_insert_grant = grants.insert()
+_pass_grant = (
+    update(grants)
+    .where(*_this)
+    .values(epoch=grants.c.epoch + 1, session_uid=bindparam("session_"), time=bindparam("time_"))
+)
+_release_grant = update(grants).where(*_this).values(session_uid=None, time=bindparam("time_"))
+_delete_grant = grants.delete().where(*_this)
+# A statement takes a bounded number of parameters.
+_BATCH = 5_000
 
 
 def open_session(tx: Tx, holder: str, address: str, ttl: float) -> Session:
@@ -110,24 +123,29 @@ def close(tx: Tx, uid: str) -> list[Grant]:
 
 def expire(tx: Tx, uid: str, renewals: int) -> list[Grant] | None:
     """As `close`, for an observer that saw `renewals` unchanged for the whole TTL; None if they have changed since."""
+    return close(tx, uid) if unrenewed(tx, uid, renewals) else None
+
+
+def unrenewed(tx: Tx, uid: str, renewals: int) -> bool:
+    """Whether the session is there and was renewed so often, and not again."""
     row = tx.connection.execute(select(sessions.c.renewals).where(sessions.c.uid == uid)).one_or_none()
-    if row is None or row.renewals != renewals:
-        return None
-    return close(tx, uid)
+    return row is not None and row.renewals == renewals
 
 
-def acquire(tx: Tx, kind: str, key: str, session: str) -> int:
+def acquire(tx: Tx, kind: str, key: str, session: str, *, above: int = 0) -> int:
     """Gives the grant to `session` and returns its new epoch. What the session holds already keeps its epoch.
 
-    GRANT_CONFLICT if another session holds it, SESSION_EXPIRED if this one has ended.
+    The new epoch is greater than `above`, too. GRANT_CONFLICT if another session holds it, SESSION_EXPIRED if this one
+    has ended.
     """
     get_session(tx, session)
     grant = get_grant(tx, kind, key)
     if grant is None:
+        epoch = above + 1
         tx.connection.execute(
-            grants.insert(), {"kind": kind, "key": key, "epoch": 1, "session_uid": session, "time": tx.now}
+            grants.insert(), {"kind": kind, "key": key, "epoch": epoch, "session_uid": session, "time": tx.now}
         )
-        return 1
+        return epoch
     if grant.session == session:
         return grant.epoch
     if grant.session:
@@ -136,7 +154,7 @@ def acquire(tx: Tx, kind: str, key: str, session: str) -> int:
             f"{kind} {key} is held by {grant.holder} with epoch {grant.epoch}",
             metadata={"holder": grant.holder, "address": grant.address, "epoch": str(grant.epoch)},
         )
-    return _pass_on(tx, grant, session)
+    return _pass_on(tx, grant, session, above)
 
 
 def release(tx: Tx, kind: str, key: str, epoch: int, session: str) -> None:
@@ -163,7 +181,10 @@ def verify(tx: Tx, kind: str, key: str, epoch: int, session: str) -> Grant:
 
     Call it in the transaction of the effect that the grant allows.
     """
-    grant = get_grant(tx, kind, key)
+    return _require(get_grant(tx, kind, key), kind, key, epoch, session)
+
+
+def _require(grant: Grant | None, kind: str, key: str, epoch: int, session: str) -> Grant:
     if grant is None or grant.epoch != epoch or grant.session != session:
         now = "unknown" if grant is None else f"at epoch {grant.epoch}, held by {grant.holder or 'nobody'}"
         raise HeadgateError(
@@ -182,6 +203,54 @@ def get_grant(tx: Tx, kind: str, key: str) -> Grant | None:
     """The grant as it stands; None if it was never given."""
     row = tx.connection.execute(_grant_by_key, {"kind_": kind, "key_": key}).one_or_none()
     return None if row is None else _as_grant(row)
+
+
+def get_grants(tx: Tx, kind: str, keys: Collection[str]) -> dict[str, Grant]:
+    """Those of many grants that were ever given, by key."""
+    found = {}
+    for part in batched(keys):
+        rows = tx.connection.execute(_grants_by_key, {"kind_": kind, "keys_": part})
+        found.update({row.key: _as_grant(row) for row in rows})
+    return found
+
+
+def acquire_many(tx: Tx, kind: str, keys: Collection[str], session: str) -> None:
+    """Gives many grants that nobody holds to `session`, which lives, each with a new epoch."""
+    known = get_grants(tx, kind, keys)
+    fresh = [
+        {"kind": kind, "key": key, "epoch": 1, "session_uid": session, "time": tx.now}
+        for key in keys
+        if key not in known
+    ]
+    if fresh:
+        tx.connection.execute(_insert_grant, fresh)
+    pass_many(tx, kind, known, session)
+
+
+def pass_many(tx: Tx, kind: str, keys: Collection[str], session: str) -> None:
+    """Gives grants that were verified, or that nobody holds, to `session`, which lives, each with a new epoch."""
+    if keys:
+        rows = [{"kind_": kind, "key_": key, "session_": session, "time_": tx.now} for key in keys]
+        tx.connection.execute(_pass_grant, rows)
+
+
+def verify_many(tx: Tx, kind: str, epochs: Mapping[str, int], session: str) -> None:
+    """As `verify`, for many grants: `epochs` by key. The first that is stale is named."""
+    grants_now = get_grants(tx, kind, epochs.keys())
+    for key, epoch in epochs.items():
+        _require(grants_now.get(key), kind, key, epoch, session)
+
+
+def release_many(tx: Tx, kind: str, keys: Collection[str]) -> None:
+    """Gives up grants that were verified."""
+    if keys:
+        tx.connection.execute(_release_grant, [{"kind_": kind, "key_": key, "time_": tx.now} for key in keys])
+
+
+def forget(tx: Tx, kind: str, keys: Collection[str]) -> None:
+    """Deletes grants of something that is gone and will never come back under the same key and session."""
+    if keys:
+        tx.connection.execute(_delete_grant, [{"kind_": kind, "key_": key} for key in keys])
 
 
 def list_grants(tx: Tx, session: str) -> list[Grant]:
@@ -229,8 +298,15 @@ class Observer:
         return min((max(0.0, since + session.ttl - now) for session, since in self._seen.values()), default=None)
 
 
-def _pass_on(tx: Tx, grant: Grant, session: str) -> int:
-    epoch = grant.epoch + 1
+def batched(keys: Collection[str]) -> Iterator[list[str]]:
+    """The keys in parts that one statement takes."""
+    listed = list(keys)
+    for start in range(0, len(listed), _BATCH):
+        yield listed[start : start + _BATCH]
+
+
+def _pass_on(tx: Tx, grant: Grant, session: str, above: int = 0) -> int:
+    epoch = max(grant.epoch, above) + 1
     tx.connection.execute(
         update(grants)
         .where(grants.c.kind == grant.kind, grants.c.key == grant.key)

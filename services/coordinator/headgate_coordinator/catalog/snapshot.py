@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, select, tuple_
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import agent_rows, fragments, links, query_rows, sinks, sources
+from headgate_coordinator.catalog.log import partitions, topics, transfers
 from headgate_coordinator.catalog.schema import agents, queries
 from headgate_coordinator.catalog.schema import fragments as fragments_table
 from headgate_coordinator.catalog.tx import KINDS, Tx
@@ -85,6 +86,24 @@ def _fragments(tx: Tx) -> Iterable[Message]:
         yield from (fragments.opened(row).message() for row in rows)
 
 
+def _topics(tx: Tx) -> Iterable[Message]:
+    for rows in _batches(tx, topics.TOPICS, [topics.TOPICS.selected_columns.name], ["name"]):
+        yield from (topics.message(row) for row in rows)
+
+
+def _partitions(tx: Tx) -> Iterable[Message]:
+    columns = partitions.PARTITIONS.selected_columns
+    for rows in _batches(tx, partitions.PARTITIONS, [columns.topic, columns.ordinal], ["topic", "ordinal"]):
+        yield from (partitions.message(row) for row in rows)
+
+
+def _transfers(tx: Tx) -> Iterable[Message]:
+    columns = transfers.TRANSFERS.selected_columns
+    key = [columns.topic, columns.ordinal, columns.uid]
+    for rows in _batches(tx, transfers.TRANSFERS, key, ["topic", "ordinal", "uid"]):
+        yield from (transfers.message(row) for row in rows)
+
+
 _READERS: dict[str, Callable[[Tx], Iterable[Message]]] = {
     "AGENT": _agents,
     "NETWORK_LINK": _links,
@@ -93,4 +112,7 @@ _READERS: dict[str, Callable[[Tx], Iterable[Message]]] = {
     "SINK": _sinks,
     "QUERY": _queries,
     "FRAGMENT": _fragments,
+    "TOPIC": _topics,
+    "PARTITION": _partitions,
+    "TRANSFER": _transfers,
 }

@@ -6,6 +6,8 @@ plans need unredacted is read by `planner_view` alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import delete, insert, select, update
 
 from headgate.catalog import v1 as catalog
@@ -20,7 +22,7 @@ from headgate_coordinator.catalog.descriptors import (
 from headgate_coordinator.catalog.pages import page, prefix_filter
 from headgate_coordinator.catalog.placing import choose_agent
 from headgate_coordinator.catalog.schema import agents, logical_sources, physical_sources, queries, query_sources
-from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.tx import Change, Tx
 from headgate_coordinator.catalog.wire import AnyRow, from_json_object, json_object, number, short, timestamp
 from headgate_coordinator.errors import (
     ALREADY_EXISTS,
@@ -165,12 +167,12 @@ def create_physical_source(tx: Tx, request: catalog.CreatePhysicalSourceRequest)
     return created
 
 
-def settle(tx: Tx) -> None:
-    """Makes sure that each physical source which this transaction created is the only one of its type and locus.
+def settle(tx: Tx, changes: Iterable[Change]) -> None:
+    """Makes sure that each physical source which was created is the only one of its type and locus.
 
     At the end, so that a transaction may replace one by another in whichever order.
     """
-    for change in tx.changes:
+    for change in changes:
         if change.kind == "PHYSICAL_SOURCE" and change.before is None:
             row = tx.connection.execute(PHYSICAL.where(physical_sources.c.uid == change.uid)).one()
             type_ = number(catalog.SourceType, row.type)

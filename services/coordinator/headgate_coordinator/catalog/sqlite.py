@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from headgate_common.clock import Clock
-from headgate_common.errors import HeadgateError
+from headgate_common.errors import INTERNAL, HeadgateError
 from headgate_common.ids import Ids
 from headgate_coordinator.catalog import changes
 from headgate_coordinator.catalog.migrations import migrate
@@ -69,11 +69,16 @@ class SqliteStore(ThreadedStore):
 
     def _open_database(self) -> int:
         try:
-            connection = self._write_connection()
-            with connection.begin():
+            with self._engine.connect() as connection:
+                # A migration may make a table anew that others refer to: references are checked at its end instead, as
+                # SQLite advises. The setting holds for a connection, and cannot be changed inside a transaction.
+                connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+                connection.commit()
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                migrate(connection)
+                if migrate(connection):
+                    _require_references(connection)
                 last, _ = changes.head(connection)
+                connection.commit()
             return last
         except (DBAPIError, sqlite3.Error) as error:
             raise unavailable(error) from error
@@ -145,6 +150,12 @@ class SqliteStore(ThreadedStore):
 
     def _now(self) -> int:
         return int(self._clock.wall().timestamp() * 1_000_000)
+
+
+def _require_references(connection: Connection) -> None:
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if broken is not None:
+        raise HeadgateError(INTERNAL, f"the migration would break references of table {broken[0]}, and was undone")
 
 
 def _code(error: DBAPIError) -> int:

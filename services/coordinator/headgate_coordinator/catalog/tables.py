@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
+from sqlglot import exp
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import agents, fragments, queries, query_rows, sinks, snapshot, sources
+from headgate_coordinator.catalog.log import partitions, settings, topics
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.watch import as_resource, name_of
 from headgate_coordinator.catalog.wire import number, short
@@ -41,6 +44,9 @@ _KINDS = {
     ShowKind.SINKS: "SINK",
     ShowKind.QUERIES: "QUERY",
     ShowKind.FRAGMENTS: "FRAGMENT",
+    ShowKind.TOPICS: "TOPIC",
+    ShowKind.PARTITIONS: "PARTITION",
+    ShowKind.TRANSFERS: "TRANSFER",
 }
 
 
@@ -73,23 +79,33 @@ def show(tx: Tx, statement: ShowStatement, matches: Matches | None) -> catalog.S
 
 def describe(tx: Tx, statement: DescribeStatement) -> catalog.StatementResult:
     """One resource in full."""
-    name = fold(statement.name)
-    kinds = (statement.kind,) if statement.kind is not None else tuple(_GETTERS)
+    name = statement.name if statement.kind is ShowKind.TOPICS else fold(statement.name)
+    kinds = (statement.kind,) if statement.kind is not None else _SEARCHED
+    found: list[tuple[ShowKind, Message]] = []
     for kind in kinds:
-        resource = _kind(kind)
         if kind not in _GETTERS:
             raise HeadgateError(UNSUPPORTED, f"DESCRIBE does not know {kind.value}; SHOW {kind.value} lists them")
         try:
-            message = _GETTERS[kind](tx, name)
+            found.append((kind, _GETTERS[kind](tx, name)))
         except HeadgateError as error:
             if error.reason not in _MISSING or statement.kind is not None:
                 raise
             continue
+    if len(found) > 1:
+        named = [_kind(kind).replace("_", " ") for kind, _ in found]
+        shown = " and ".join(f"a {kind.lower()}" if kind != "AGENT" else "an agent" for kind in named)
+        raise HeadgateError(
+            BIND_ERROR,
+            f"{name} is {shown}; say which: {' or '.join(f'DESCRIBE {kind} {name}' for kind in named)}",
+            metadata={"name": name},
+        )
+    if found:
+        kind, message = found[0]
         columns, rows = _description(tx, message)
         return catalog.StatementResult(
             statement=statement.text,
             verb=statement.verb,
-            resources=[as_resource(resource, message)],
+            resources=[as_resource(_kind(kind), message)],
             table=catalog.ResultTable(columns=columns, rows=[catalog.ResultRow(values=row) for row in rows]),
         )
     raise HeadgateError(
@@ -98,19 +114,20 @@ def describe(tx: Tx, statement: DescribeStatement) -> catalog.StatementResult:
 
 
 def resource_kind(kind: ShowKind) -> catalog.ResourceKind.ValueType:
-    """The kind of resource that SHOW lists; UNSUPPORTED where this coordinator has none of it."""
+    """The kind of resource that SHOW lists."""
     found: catalog.ResourceKind.ValueType = number(catalog.ResourceKind, _kind(kind))
     return found
 
 
 def _kind(kind: ShowKind) -> str:
-    if kind not in _KINDS:
-        raise HeadgateError(UNSUPPORTED, f"this coordinator serves no {kind.value.lower()}")
     return _KINDS[kind]
 
 
 def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
     kind = _kind(statement.kind)
+    if kind in ("TOPIC", "PARTITION", "TRANSFER"):
+        yield from _read_log(tx, statement, kind)
+        return
     owner = fold(statement.owner) if statement.owner is not None else None
     if owner is not None and kind == "FRAGMENT":
         query = query_rows.query_row(tx, owner)
@@ -122,6 +139,23 @@ def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
         sources.get_logical_source(tx, catalog.GetLogicalSourceRequest(name=owner))
     for _, message in snapshot.read_kinds(tx, (kind,)):
         if owner is None or getattr(message, "logical_source", owner) == owner:
+            yield message
+
+
+def _read_log(tx: Tx, statement: ShowStatement, kind: str) -> Iterator[Message]:
+    if statement.owner is not None:
+        topics.get_topic(tx, log.GetTopicRequest(name=statement.owner))
+    if kind == "PARTITION":
+        yield from partitions.read_all(tx, statement.owner)
+        return
+    # Topics of queries are shown to whoever asks for them: WHERE internal.
+    everything = statement.where is not None and any(
+        column.name.lower() == "internal" for column in statement.where.find_all(exp.Column)
+    )
+    for _, message in snapshot.read_kinds(tx, (kind,)):
+        if isinstance(message, log.Topic) and message.internal and not everything:
+            continue
+        if statement.owner is None or name_of(message) == statement.owner:
             yield message
 
 
@@ -188,6 +222,44 @@ def _fragment(fragment: catalog.Fragment) -> Sequence[str]:
     )
 
 
+def _topic(topic: log.Topic) -> Sequence[str]:
+    shown = dict(settings.shown(topic.settings))
+    return (
+        topic.name,
+        str(topic.partitions),
+        shown["durability"],
+        shown["format"],
+        shown["retention"],
+        topic.group,
+    )
+
+
+def _partition(partition: log.Partition) -> Sequence[str]:
+    offsets = partition.offsets
+    return (
+        partition.topic,
+        str(partition.index),
+        partition.leader,
+        str(partition.epoch),
+        str(offsets.log_start),
+        str(offsets.committed),
+        str(offsets.bytes),
+        ", ".join(f"{hole.from_offset} to {hole.to_offset - 1}" for hole in offsets.holes),
+        partition.waiting,
+    )
+
+
+def _transfer(transfer: log.Transfer) -> Sequence[str]:
+    return (
+        transfer.topic,
+        str(transfer.index),
+        transfer.from_agent,
+        transfer.to_agent,
+        short(log.TransferState, transfer.state),
+        transfer.reason,
+    )
+
+
 _TABLES: dict[str, Table] = {
     "AGENT": (("name", "state", "address", "slots", "slots_used", "group", "zone", "engine", "reason"), _agent),
     "NETWORK_LINK": (("from_agent", "to_agent"), lambda link: (link.from_agent, link.to_agent)),
@@ -211,9 +283,14 @@ _TABLES: dict[str, Table] = {
         ("query", "fragment", "kind", "agent", "state", "epoch", "slots_held", "last_error"),
         _fragment,
     ),
+    "TOPIC": (("name", "partitions", "durability", "format", "retention", "group"), _topic),
+    "PARTITION": (
+        ("topic", "partition", "leader", "epoch", "log_start", "committed", "bytes", "holes", "waiting"),
+        _partition,
+    ),
+    "TRANSFER": (("topic", "partition", "from_agent", "to_agent", "state", "reason"), _transfer),
 }
 
-# Where DESCRIBE looks for a name without a kind, in this order.
 _GETTERS: dict[ShowKind, Callable[[Tx, str], Message]] = {
     ShowKind.LOGICAL_SOURCES: lambda tx, name: sources.get_logical_source(
         tx, catalog.GetLogicalSourceRequest(name=name)
@@ -224,7 +301,10 @@ _GETTERS: dict[ShowKind, Callable[[Tx, str], Message]] = {
         tx, catalog.GetPhysicalSourceRequest(name=name)
     ),
     ShowKind.AGENTS: lambda tx, name: agents.get_agent(tx, catalog.GetAgentRequest(name=name)),
+    ShowKind.TOPICS: lambda tx, name: topics.get_topic(tx, log.GetTopicRequest(name=name)),
 }
+# Where DESCRIBE looks for a name without a kind, in this order. Names of topics follow another rule.
+_SEARCHED = tuple(kind for kind in _GETTERS if kind is not ShowKind.TOPICS)
 _MISSING = (
     LOGICAL_SOURCE_NOT_FOUND,
     SINK_NOT_FOUND,
@@ -238,6 +318,14 @@ def _description(tx: Tx, message: Message) -> tuple[Sequence[str], Iterable[Sequ
     if isinstance(message, catalog.LogicalSource | catalog.Sink):
         return ("column", "type", "null"), [
             (field.name, field.type, "NO" if field.not_null else "YES") for field in message.schema.fields
+        ]
+    if isinstance(message, log.Topic):
+        return ("property", "value"), [
+            ("name", message.name),
+            ("uid", message.uid),
+            ("partitions", str(message.partitions)),
+            ("group", message.group),
+            *settings.shown(message.settings),
         ]
     kind = {catalog.Query: "QUERY", catalog.PhysicalSource: "PHYSICAL_SOURCE", catalog.Agent: "AGENT"}[type(message)]
     titles, values = _TABLES[kind]

@@ -71,7 +71,8 @@ def _refuse_unjoined(
     raise HeadgateError(
         TOPOLOGY_DISCONNECTED,
         f"links are declared, and {noun} {listed} {verb} not joined to the others by any: "
-        "give peers, or apply agents and links in one bundle",
+        "give it peers (CREATE AGENT ... PEERS (...), or `peers` in the agent's own settings), or apply agents and "
+        "links in one bundle",
         metadata={"agents": ",".join(alone[:NAMED]), "count": str(len(alone)), "uid": unreached[0]},
     )
 

@@ -1,8 +1,8 @@
 """Triggers by which the database itself refuses what must never happen, for SQLite and Postgres.
 
 They are rules of the form "on this event of this table, refuse when this condition holds", made from
-`query/transitions.py` where they are about states. They are made anew whenever a database is migrated, so a change of
-the rules needs a migration, if an empty one.
+`query/transitions.py` and `log/transitions.py` where they are about states. They are made anew whenever a database is
+migrated, so a change of the rules needs a migration, if an empty one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from headgate_coordinator.catalog.log.transitions import TRANSFER_TRANSITIONS
 from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
 
 
@@ -62,7 +63,49 @@ RULES = (
         " AND (OLD.session_uid IS NULL OR OLD.session_uid <> NEW.session_uid)",
         "a grant passes to another session with a higher epoch only",
     ),
-    Rule("grants_stay", "DELETE", "grants", "TRUE", "a grant keeps its row, and with it its epoch"),
+    # A topic has a uid that no other topic will have, and a grant is verified by the session too: with them gone,
+    # nothing is left that an old epoch could be taken for.
+    Rule(
+        "grants_stay",
+        "DELETE",
+        "grants",
+        _none_of("OLD.kind", ("partition", "group")),
+        "a grant keeps its row, and with it its epoch",
+    ),
+    Rule("agents_keep_number", "UPDATE", "agents", "NEW.node_id <> OLD.node_id", "an agent keeps its node_id"),
+    Rule("counters_only_grow", "UPDATE", "counters", "NEW.value < OLD.value", "a counter only grows"),
+    Rule("counters_stay", "DELETE", "counters", "TRUE", "a counter is never deleted"),
+    Rule(
+        "topics_fixed",
+        "UPDATE",
+        "topics",
+        "NEW.partitions <> OLD.partitions OR NEW.durability <> OLD.durability OR NEW.format <> OLD.format"
+        " OR NEW.name <> OLD.name",
+        "name, partitions, durability and format of a topic are fixed at creation",
+    ),
+    Rule(
+        "partitions_only_grow",
+        "UPDATE",
+        "partitions",
+        "NEW.log_start < OLD.log_start OR NEW.committed < OLD.committed",
+        "the start and the end of a partition only grow",
+    ),
+    Rule("segments_are_final", "UPDATE", "segments", "TRUE", "a segment is never changed, only replaced"),
+    Rule(
+        "consumer_groups_generation",
+        "UPDATE",
+        "consumer_groups",
+        "NEW.generation < OLD.generation",
+        "the generation of a group only grows",
+    ),
+    Rule("transfers_begin", "INSERT", "transfers", "NEW.state <> 'PENDING'", "a transfer begins PENDING"),
+    Rule(
+        "transfers_transition",
+        "UPDATE",
+        "transfers",
+        _other_than(TRANSFER_TRANSITIONS),
+        "no such transition of a transfer",
+    ),
     Rule("queries_begin", "INSERT", "queries", "NEW.state <> 'PENDING'", "a query begins PENDING"),
     Rule(
         "queries_transition",

@@ -32,7 +32,20 @@ class Change:
 
 
 # Kinds of resources in the watch history, as ResourceKind names them.
-KINDS = ("AGENT", "NETWORK_LINK", "LOGICAL_SOURCE", "PHYSICAL_SOURCE", "SINK", "QUERY", "FRAGMENT")
+KINDS = (
+    "AGENT",
+    "NETWORK_LINK",
+    "LOGICAL_SOURCE",
+    "PHYSICAL_SOURCE",
+    "SINK",
+    "QUERY",
+    "FRAGMENT",
+    "TOPIC",
+    "PARTITION",
+    "TRANSFER",
+)
+# Those whose names follow Kafka's rule.
+LOG_KINDS = ("TOPIC", "PARTITION", "TRANSFER")
 
 
 @dataclass(slots=True)

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from headgate.catalog.v1 import resources_pb2, statement_service_pb2, watch_service_pb2
+from headgate.log.v1 import resources_pb2 as log_pb
 from headgate_common.clock import Clock
 from headgate_coordinator.catalog.changes import Revision, Subscription, history
 from headgate_coordinator.catalog.store import Store
-from headgate_coordinator.catalog.tx import KINDS, Tx
+from headgate_coordinator.catalog.tx import KINDS, LOG_KINDS, Tx
 
 Resource = statement_service_pb2.Resource
 WatchResponse = watch_service_pb2.WatchResponse
@@ -44,25 +45,29 @@ SnapshotReader = Callable[[Tx, tuple[str, ...]], Iterable[tuple[str, Message]]]
 class WatchFilter:
     """Which resources a watcher sees, and what of them. `spec` tells apart the functions of two filters.
 
+    `name` is that of any resource but those of the log, whose names keep their case: they have the name of `topic`.
+
     `matches` says whether a resource belongs; `project` makes what is shown of it. Both are pure. An update that
     changes nothing of what is shown is not shown.
     """
 
     kinds: tuple[str, ...] = KINDS
     name: str = ""
+    topic: str = ""
     matches: Callable[[Message], bool] | None = None
     project: Callable[[Message], Message] | None = None
     spec: Hashable = None
 
     @property
     def key(self) -> Hashable:
-        return self.kinds, self.name, self.spec
+        return self.kinds, self.name, self.topic, self.spec
 
     def seen(self, kind: str, message: Message | None) -> Message | None:
         """What is shown of a resource; None if it is none of this watcher's."""
         if message is None or kind not in self.kinds:
             return None
-        if self.name and name_of(message) != self.name:
+        wanted = self.topic if kind in LOG_KINDS else self.name
+        if wanted and name_of(message) != wanted:
             return None
         if self.matches is not None and not self.matches(message):
             return None
@@ -70,11 +75,13 @@ class WatchFilter:
 
 
 def name_of(message: Message) -> str:
-    """The name that a watcher filters by: that of the query for a fragment, of both ends for a link."""
+    """The name that a watcher filters by: for a fragment its query's, for a partition its topic's, for a link both."""
     if isinstance(message, resources_pb2.Fragment):
         return message.query
     if isinstance(message, resources_pb2.NetworkLink):
         return f"{message.from_agent}->{message.to_agent}"
+    if isinstance(message, log_pb.Partition | log_pb.Transfer):
+        return message.topic
     name: str = message.name  # type: ignore[attr-defined]
     return name
 

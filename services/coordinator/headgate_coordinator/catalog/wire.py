@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sqlalchemy import Row
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 
 # A row of any select; its columns are attributes.
 AnyRow = Row[*tuple[Any, ...]]
@@ -29,6 +30,9 @@ _PREFIXES = {
     catalog.FragmentKind: "FRAGMENT_KIND_",
     catalog.FragmentState: "FRAGMENT_STATE_",
     catalog.ResourceKind: "RESOURCE_KIND_",
+    log.Durability: "DURABILITY_",
+    log.TopicFormat: "TOPIC_FORMAT_",
+    log.TransferState: "TRANSFER_STATE_",
 }
 
 

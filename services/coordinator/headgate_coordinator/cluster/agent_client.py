@@ -44,6 +44,8 @@ class AgentClient:
     commands_per_agent: int
     # Whether the term may still be acted on: looked at right before each call.
     may_act: Callable[[], bool] = lambda: True
+    # Told when an agent says that it obeys a higher term.
+    surpassed: Callable[[int], None] = lambda term: None
     _gates: dict[str, _Gate] = field(default_factory=dict)
 
     async def register(self, address: str, incarnation: str, request: cluster.RegisterFragmentRequest) -> None:
@@ -69,7 +71,7 @@ class AgentClient:
     async def status(self, address: str, incarnation: str, since: int, *, timeout: float) -> cluster.GetStatusResponse:
         self._require_term()
         request = cluster.GetStatusRequest(command=self._command(incarnation), since=since)
-        answer = await self.transport.call(address, _METHODS["GetStatus"], request, timeout=timeout)
+        answer = await self._call(address, "GetStatus", request, timeout)
         return cast(cluster.GetStatusResponse, answer)
 
     def _command(self, incarnation: str) -> cluster.Command:
@@ -78,7 +80,16 @@ class AgentClient:
     async def _send(self, address: str, method: str, request: Message) -> None:
         async with self._turn(address):
             self._require_term()
-            await self.transport.call(address, _METHODS[method], request, timeout=self.command_timeout)
+            await self._call(address, method, request, self.command_timeout)
+
+    async def _call(self, address: str, method: str, request: Message, timeout: float) -> Message:
+        try:
+            return await self.transport.call(address, _METHODS[method], request, timeout=timeout)
+        except HeadgateError as error:
+            obeyed = error.metadata.get("term", "")
+            if error.reason.name == "STALE_TERM" and obeyed.isdecimal():
+                self.surpassed(int(obeyed))
+            raise
 
     def _require_term(self) -> None:
         if not self.may_act():

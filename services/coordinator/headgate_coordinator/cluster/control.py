@@ -31,9 +31,11 @@ class Control:
         limits: Limits,
         choose_agent: ChooseAgent,
         may_act: Callable[[int], bool] = lambda term: True,
+        surpassed: Callable[[int], None] = lambda term: None,
         others: Sequence[Callable[[int], Awaitable[None]]] = (),
     ) -> None:
-        """`may_act` says whether a term may still be acted on, by this process's own clock.
+        """`may_act` says whether a term may still be acted on, by this process's own clock; `surpassed` is told when an
+        agent obeys a higher one.
 
         `others` run beside, for a term, under the same contract: until cancelled, or NOT_LEADER.
         """
@@ -42,6 +44,7 @@ class Control:
         self._limits = limits
         self._others = others
         self._may_act = may_act
+        self._surpassed = surpassed
         self.membership = Membership(store, clock=clock, source=source, timings=timings, limits=limits)
         self.presence = Presence(store, clock=clock, interval=timings.session_ttl / 3, renewed=self.membership.renewed)
         self.reconciler = Reconciler(
@@ -62,6 +65,7 @@ class Control:
             command_timeout=self._timings.command_timeout,
             commands_per_agent=self._limits.commands_per_agent,
             may_act=lambda: self._may_act(term),
+            surpassed=self._surpassed,
         )
         tasks = [
             asyncio.ensure_future(awaitable)

@@ -29,6 +29,8 @@ from headgate_coordinator.errors import GRANT_CONFLICT, NOT_LEADER, SESSION_EXPI
 
 log = logging.getLogger(__name__)
 
+# An agent that says it obeys a term so far above is not believed: a catalog put back loses fewer.
+MAX_TERMS_LOST = 1_000_000
 # Runs the controllers of a term: ends when cancelled, or with NOT_LEADER.
 Lead = Callable[[int], Awaitable[None]]
 
@@ -76,6 +78,9 @@ class Leadership:
         # Until when this process may act as the leader, on its own clock.
         self._valid_until = 0.0
         self._session: str = ""
+        # The highest term that an agent is known to obey.
+        self._obeyed = 0
+        self._surpassed = asyncio.Event()
         self._changed = asyncio.Event()
 
     @property
@@ -89,13 +94,24 @@ class Leadership:
         """The term, or NOT_LEADER with the address of who leads."""
         term = self.term
         if term is None:
-            known = self.leader.address
+            # Its own time may be up a moment before it says so.
+            known = self.leader.address if self.leader.address != self._address else ""
             raise HeadgateError(
                 NOT_LEADER,
                 f"this coordinator does not lead; {known or 'nobody'} does" if known else "no coordinator leads now",
                 metadata={"leader": known, "term": str(self.leader.term)},
             )
         return term
+
+    def surpassed(self, term: int) -> None:
+        """An agent obeys a higher term than this process's. Its own ends.
+
+        There is another leader, and the catalog knows it; or the catalog was put back to an earlier state, and does
+        not: then the next term is above the one that agents obey, or none of them would ever obey again.
+        """
+        if self._term and self._term < term <= self._term + MAX_TERMS_LOST:
+            self._obeyed = max(self._obeyed, term)
+            self._surpassed.set()
 
     async def changed(self) -> None:
         """Returns after the next change of `leader` or `term`."""
@@ -162,11 +178,14 @@ class Leadership:
             else:
                 sessions.expire(tx, found.holder.uid, found.holder.renewals)
         session = sessions.open_session(tx, self._holder, self._address, self._timings.leader_ttl)
-        return session.uid, sessions.acquire(tx, LEADER_KIND, LEADER_KEY, session.uid)
+        return session.uid, sessions.acquire(tx, LEADER_KIND, LEADER_KEY, session.uid, above=self._obeyed)
 
     def _tell(self, found: _Seen) -> None:
         grant = found.grant
         leader = Leader() if grant is None else Leader(grant.address, grant.epoch)
+        if leader.address == self._address:
+            # Its own former session has not ended yet, and this process does not lead: nobody does.
+            leader = Leader("", leader.term)
         if leader != self.leader:
             self.leader = leader
             self._announce()
@@ -176,14 +195,18 @@ class Leadership:
     async def _lead_until_lost(self, term: int) -> None:
         controllers = asyncio.ensure_future(self._lead(term))
         renewing = asyncio.ensure_future(self._renew_until_lost())
+        surpassed = asyncio.ensure_future(self._surpassed.wait())
         try:
-            await asyncio.wait((controllers, renewing), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((controllers, renewing, surpassed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             # From here on nothing of this process acts as the leader.
             self._end_term()
-            for task in (controllers, renewing):
+            if self._surpassed.is_set():
+                log.warning("agents obey a higher term", extra={"term": term, "obeyed": self._obeyed})
+                self._surpassed.clear()
+            for task in (controllers, renewing, surpassed):
                 task.cancel()
-            results = await asyncio.gather(controllers, renewing, return_exceptions=True)
+            results = await asyncio.gather(controllers, renewing, surpassed, return_exceptions=True)
         for result in results:
             if isinstance(result, HeadgateError):
                 log.warning("this coordinator no longer leads", extra={"term": term, "error": str(result)})
@@ -223,6 +246,7 @@ class Leadership:
     def _end_term(self) -> None:
         self._term = 0
         self._valid_until = 0.0
+        self.leader = Leader("", self.leader.term)
         self._announce()
 
     async def _step_down(self) -> None:

@@ -393,7 +393,12 @@ class Membership:
                     self.stats.zombies += 1
                     log.info(
                         "a zombie was stopped",
-                        extra={"agent": agent.name, "fragment": run.uid, "epoch": run.epoch, "process": incarnation},
+                        extra={
+                            "agent": agent.name,
+                            "fragment": run.uid,
+                            "epoch": run.epoch,
+                            "incarnation": incarnation,
+                        },
                     )
                 agent.zombies.pop(run, None)
         finally:

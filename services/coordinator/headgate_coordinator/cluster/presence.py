@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog import sessions
+from headgate_coordinator.catalog import endings, sessions
 from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.sessions import Observer, Session
 from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND, Store
@@ -22,6 +22,9 @@ from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import NOT_LEADER, SESSION_EXPIRED
 
 log = logging.getLogger(__name__)
+
+# How many grants of a session that ended are named in the log.
+LOGGED_GRANTS = 10
 
 
 class Presence:
@@ -90,13 +93,15 @@ class Presence:
     async def _end(self, session: Session, term: int) -> None:
         self._ending.add(session.uid)
         try:
-            ended = await self._store.write(lambda tx: sessions.expire(tx, session.uid, session.renewals), term)
+            ended = await self._store.write(lambda tx: endings.expire_session(tx, session.uid, session.renewals), term)
         finally:
             # Whether it has ended is in the catalog; the next look, or the next renewal, sees it.
             self._ending.discard(session.uid)
             self._sessions.pop(session.uid, None)
         if ended is not None:
-            grants = ", ".join(f"{grant.kind}/{grant.key}" for grant in ended)
+            grants = ", ".join(f"{grant.kind}/{grant.key}" for grant in ended[:LOGGED_GRANTS])
+            if len(ended) > LOGGED_GRANTS:
+                grants += f" and {len(ended) - LOGGED_GRANTS} more"
             log.info("a session ended", extra={"session": session.uid, "holder": session.holder, "grants": grants})
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import bindparam, select
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import fragments as fragment_rows
@@ -18,11 +17,15 @@ from headgate_coordinator.catalog.fragments import OpenFragment
 from headgate_coordinator.catalog.query_states import OpenQuery
 from headgate_coordinator.catalog.schema import agents, queries
 from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import AnyRow
 from headgate_coordinator.query.states import decide, span
 from headgate_coordinator.query.views import AgentView, Decision, FragmentView, QueryView
 
 _PLAN = select(queries.c.plan).where(queries.c.uid == bindparam("uid_"))
-_AGENTS = select(agents).where(agents.c.uid.in_(bindparam("uids_", expanding=True)))
+# What a view and a call need of an agent.
+_AGENTS = select(
+    agents.c.uid, agents.c.name, agents.c.address, agents.c.state, agents.c.state_time, agents.c.incarnation
+).where(agents.c.uid.in_(bindparam("uids_", expanding=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Case:
     tx: Tx
     query: OpenQuery
     fragments: list[OpenFragment]
-    agents: dict[str, Row[Any]]
+    agents: dict[str, AnyRow]
     plan: catalog.QueryPlan
     memory: Memory
     no_room: set[str] = field(default_factory=set)
@@ -125,12 +128,13 @@ def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...]
     )
 
 
-def _agent_view(case: Case, row: Row[Any]) -> AgentView:
+def _agent_view(case: Case, row: AnyRow) -> AgentView:
+    active = row.state == "ACTIVE"
     return AgentView(
         uid=row.uid,
         name=row.name,
-        active=row.state == "ACTIVE",
+        active=active,
         incarnation=row.incarnation,
         lost=row.uid in case.memory.lost,
-        unreachable_for=span((case.tx.now - row.state_time) / 1_000_000),
+        unreachable_for="" if active else span((case.tx.now - row.state_time) / 1_000_000),
     )

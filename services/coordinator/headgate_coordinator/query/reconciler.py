@@ -121,12 +121,15 @@ class Reconciler:
 
     async def _wait(self) -> None:
         """Until something happened or a timer is due."""
-        due = self._timers[0][0] - self._clock.monotonic() if self._timers else None
+        timer: asyncio.TimerHandle | None = None
+        if self._timers:
+            due = self._timers[0][0] - self._clock.monotonic()
+            timer = asyncio.get_running_loop().call_later(max(0.0, due), self._wake.set)
         try:
-            async with asyncio.timeout(None if due is None else max(0.0, due)):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._wake.clear()
 
     async def _stop(self, tasks: set[asyncio.Task[None]]) -> None:

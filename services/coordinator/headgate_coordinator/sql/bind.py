@@ -22,12 +22,12 @@ from headgate_coordinator.sql.algebra import (
     Project,
     Union,
 )
+from headgate_coordinator.sql.arguments import argument_name, describe, unread_names
 from headgate_coordinator.sql.binding import Bound, Context, WithQuery
 from headgate_coordinator.sql.coercion import common_type
-from headgate_coordinator.sql.errors import Problems, Step
-from headgate_coordinator.sql.expressions import describe
+from headgate_coordinator.sql.errors import Problems, Step, quoted
 from headgate_coordinator.sql.nodes import offset_of
-from headgate_coordinator.sql.operators import BindingAbandoned
+from headgate_coordinator.sql.operators import BindingAbandoned, Effort
 from headgate_coordinator.sql.relations import RelationBinder
 from headgate_coordinator.sql.scope import Scope
 from headgate_coordinator.sql.select import SelectBinder
@@ -44,11 +44,17 @@ def bind(
     exactly_once: bool,
 ) -> tuple[Bound | None, Context]:
     """The query bound against the catalog; None where problems were noted that leave nothing to go on with."""
-    context = Context(view, problems, settings, lateness_us, exactly_once)
+    context = Context(view, problems, settings, lateness_us, exactly_once, Effort(settings.max_parts))
     try:
-        return QueryBinder(context).query(query, {}, None), context
+        binder = QueryBinder(context)
+        bound = binder.query(query, {}, None)
+        binder.unused()
     except BindingAbandoned:
         return None, context
+    if not problems:
+        for node, what in unread_names(query):
+            context.refuse(node, f"{what} is not offered")
+    return bound, context
 
 
 class QueryBinder:
@@ -60,9 +66,12 @@ class QueryBinder:
 
     def query(self, query: exp.Query, visible: Mapping[str, WithQuery], outer: Scope | None) -> Bound | None:
         while isinstance(query, exp.Subquery):
-            if any(value for key, value in query.args.items() if key not in ("this", "alias", "with_")):
-                self.context.refuse(query, "clauses after a bracketed query are not offered", "write them inside")
+            if any(value for key, value in query.args.items() if key not in ("this", "with_")):
+                self.context.refuse(
+                    query, "an alias or a clause after a bracketed query is not offered", "write it inside"
+                )
                 return None
+            visible = self._with(query, visible)
             query = query.this
         visible = self._with(query, visible)
         if isinstance(query, exp.Select):
@@ -79,6 +88,7 @@ class QueryBinder:
         if clause.args.get("recursive"):
             self.context.refuse(clause, "WITH RECURSIVE is not offered")
         known = dict(visible)
+        mine: set[str] = set()
         for cte in clause.expressions:
             if any(value for key, value in cte.args.items() if key not in ("this", "alias")):
                 self.context.refuse(cte, "this form of WITH is not offered")
@@ -86,15 +96,33 @@ class QueryBinder:
             if not isinstance(cte.this, exp.Query):
                 self.context.refuse(cte, f"{describe(cte.this)} in WITH is not offered")
                 continue
-            known[cte.alias.lower()] = WithQuery(cte.this, names, dict(known))
+            name = cte.alias.lower()
+            if name in mine:
+                self.context.problems.add(
+                    Step.BIND, offset_of(cte), f"{quoted(cte.alias)} comes twice in WITH", "give one another name"
+                )
+            mine.add(name)
+            known[name] = WithQuery(cte.this, names, dict(known))
+            self.context.with_queries.setdefault(id(cte.this), (cte, known[name]))
         return known
+
+    def unused(self) -> None:
+        """Binds the WITH queries that nothing reads: what is wrong in them is wrong all the same."""
+        while True:
+            waiting = [key for key in self.context.with_queries if key not in self.context.with_queries_used]
+            if not waiting:
+                return
+            for key in waiting:
+                cte, with_query = self.context.with_queries[key]
+                self.context.with_queries_used.add(key)
+                self.relations.named(self.query(with_query.query, with_query.visible, None), cte, with_query.columns)
 
     def _union(self, union: exp.SetOperation, visible: Mapping[str, WithQuery]) -> Bound | None:
         branches: list[exp.Query] = []
         stack: list[exp.Expr] = [union]
         while stack:
             current = stack.pop()
-            if isinstance(current, exp.SetOperation):
+            if isinstance(current, exp.SetOperation) and (current is union or not current.args.get("with_")):
                 if not self._is_union_all(current):
                     return None
                 stack.extend((current.expression, current.this))
@@ -120,7 +148,7 @@ class QueryBinder:
             return False
         for key, value in union.args.items():
             if value and key not in ("this", "expression", "distinct", "with_"):
-                self.context.refuse(union.expression, f"{key.strip('_').upper()} of UNION ALL is not offered")
+                self.context.refuse(union.expression, f"{argument_name(key)} of UNION ALL is not offered")
                 return False
         return True
 

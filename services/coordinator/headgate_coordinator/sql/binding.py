@@ -12,6 +12,7 @@ from headgate_coordinator.sql.algebra import Column, Expr, Ids, Node, Source
 from headgate_coordinator.sql.errors import Problems, Step
 from headgate_coordinator.sql.expressions import ExpressionBinder
 from headgate_coordinator.sql.nodes import offset_of
+from headgate_coordinator.sql.operators import Effort
 from headgate_coordinator.sql.scope import BoundWindow, Scope
 from headgate_coordinator.sql.settings import PlannerSettings
 from headgate_coordinator.sql.view import CatalogView
@@ -52,15 +53,19 @@ class Context:
     settings: PlannerSettings
     lateness_us: int
     exactly_once: bool
+    effort: Effort
     ids: Ids = field(default_factory=Ids)
     relations: int = 0
     sources: dict[str, Source | None] = field(default_factory=dict)
+    # The queries of WITH clauses by the identity of their trees, and which of them were bound.
+    with_queries: dict[int, tuple[exp.CTE, WithQuery]] = field(default_factory=dict)
+    with_queries_used: set[int] = field(default_factory=set)
 
     def refuse(self, node: exp.Expr | None, message: str, suggestion: str = "") -> None:
         self.problems.add(Step.BIND, offset_of(node), message, suggestion, UNSUPPORTED)
 
     def expressions(self, scope: Scope) -> ExpressionBinder:
-        return ExpressionBinder(scope, self.problems, self.settings.max_in_list, self.exactly_once)
+        return ExpressionBinder(scope, self.problems, self.settings.max_in_list, self.exactly_once, self.effort)
 
 
 # Binds a query that sees these WITH queries, and, in IN or EXISTS, the scope around it.

@@ -39,16 +39,20 @@ class ColumnBinder:
 
     def items(self) -> list[Item]:
         items: list[Item] = []
+        earlier: dict[str, Expr] = {}
         for node in self.select.expressions:
             if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-                items.extend(self._star(node))
+                stood_for = self._star(node)
+                items.extend(stood_for)
+                earlier.update((item.name.lower(), item.expr) for item in stood_for if item.name)
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
-            earlier = {item.name.lower(): item.expr for item in items if item.name}
             expr = self.expressions.bind(inner, Clause("the columns", aggregates=True, aliases=earlier))
             named = isinstance(node, (exp.Alias, exp.Column, exp.Dot))
             name = (node.expression.name if isinstance(node, exp.Dot) else node.alias_or_name) if named else ""
             items.append(Item(name, node, expr))
+            if name:
+                earlier[name.lower()] = expr
         return items
 
     def _star(self, node: exp.Star | exp.Column) -> list[Item]:
@@ -58,6 +62,8 @@ class ColumnBinder:
             if value and key != "except_":
                 self.context.refuse(node, f"* {key.strip('_').upper()} is not offered", "list the columns")
                 return [Item("", node, BAD)]
+        # A star of a star of a star doubles with each.
+        self.expressions.spend(sum(len(source.columns) for source in self.scope.ranges), node)
         pairs: list[tuple[str, Expr]]
         if isinstance(node, exp.Star):
             pairs = list(self.scope.star())

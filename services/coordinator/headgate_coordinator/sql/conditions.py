@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,12 +18,15 @@ from google.protobuf.message import Message
 from sqlglot import exp
 
 from headgate.catalog import v1 as catalog
+from headgate_coordinator.errors import UNSUPPORTED
+from headgate_coordinator.sql.arguments import unread_names
 from headgate_coordinator.sql.durations import parse_duration
 from headgate_coordinator.sql.errors import SourceText, StatementError, Step, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.fields import Field, FieldError, FieldType, find_field, project
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.nodes import offset_of
 from headgate_coordinator.sql.parse import parse_where
+from headgate_coordinator.sql.types import Kind, from_tree
 
 Predicate = Callable[[Message], bool]
 Truth = Callable[[Message], bool | None]
@@ -68,22 +71,41 @@ def compile_text(kind: catalog.ResourceKind.ValueType, text: str, limits: Statem
 def compile_where(kind: catalog.ResourceKind.ValueType, where: exp.Expr, source: SourceText) -> Predicate:
     """The function of a condition over resources of a kind. `StatementError` for what it cannot mean."""
     truth = _Compiler(kind, source).truth(where)
+    problems = [
+        source.problem(Step.BIND, offset_of(node), f"{what} is not offered", "", UNSUPPORTED)
+        for node, what in unread_names(where)
+    ]
+    if problems:
+        raise StatementError(problems, source)
     return lambda resource: truth(resource) is True
 
 
 def compile_columns(
-    kind: catalog.ResourceKind.ValueType, columns: Iterable[str], source: SourceText | None = None
+    kind: catalog.ResourceKind.ValueType,
+    columns: Iterable[str],
+    source: SourceText | None = None,
+    offsets: Sequence[int] = (),
 ) -> Callable[[Message], Message] | None:
-    """What makes of a resource one with these fields (and its identity) only; None where there are no columns: all."""
+    """What makes of a resource one with these fields (and its identity) only; None where there are no columns: all.
+
+    `offsets` say where in the text of `source` each column was written.
+    """
     listed = tuple(columns)
     if not listed:
         return None
-    try:
-        return project(kind, listed)
-    except FieldError as error:
-        text = source or SourceText(", ".join(listed))
-        problem = text.problem(Step.BIND, None, error.message, error.suggestion)
-        raise StatementError([problem], text) from None
+    text = source or SourceText(", ".join(listed))
+    if source is None:
+        offsets = [sum(len(before) + 2 for before in listed[:index]) for index in range(len(listed))]
+    problems = []
+    for index, column in enumerate(listed):
+        try:
+            project(kind, (column,))
+        except FieldError as error:
+            offset = offsets[index] if index < len(offsets) else None
+            problems.append(text.problem(Step.BIND, offset, error.message, error.suggestion))
+    if problems:
+        raise StatementError(problems, text)
+    return project(kind, listed)
 
 
 def like(pattern: str, escape: str = "\\", ignore_case: bool = False) -> Callable[[str], bool]:
@@ -191,7 +213,7 @@ class _Compiler:
             case exp.Neg():
                 inner = self._numeric(node.this)
                 return _Value(FieldType.NUMBER, _unary(inner.read), node=node)
-            case exp.Cast() if isinstance(node.this, exp.Literal) and node.this.is_string:
+            case exp.Cast() if isinstance(node.this, exp.Literal) and node.this.is_string and _is_time(node):
                 return _constant(FieldType.TEXT, node.this.name, node)
             case exp.Interval() if node.this is not None:
                 unit = node.args.get("unit")
@@ -306,6 +328,15 @@ class _Compiler:
             return None if text is None else matches(text)
 
         return truth
+
+
+def _is_time(node: exp.Cast) -> bool:
+    """Whether a cast is that of TIMESTAMP '...' or DATE '...', which a text says as well."""
+    try:
+        kind = from_tree(node.args["to"]).kind
+    except ValueError:
+        return False
+    return kind in (Kind.TIMESTAMP, Kind.DATE) and not isinstance(node, exp.TryCast)
 
 
 def _named(read: Read, names: dict[int, str]) -> Read:

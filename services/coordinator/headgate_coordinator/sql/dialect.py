@@ -184,6 +184,15 @@ class HeadgateParser(WindowSyntax, StrictSyntax, SparkParser):
             join.update_positions(token)
         return join
 
+    def _parse_interval(
+        self, require_interval: bool = True, parse_function_unit: bool = True
+    ) -> exp.Add | exp.Interval | None:
+        token = self._curr
+        interval = super()._parse_interval(require_interval, parse_function_unit)
+        if interval is not None:
+            interval.update_positions(token)
+        return interval
+
     def _negate_range(self, this: exp.Expr | None = None) -> exp.Expr | None:
         # NOT LIKE is NOT (... LIKE ...), as for every other predicate; sqlglot would hide the NOT in an argument.
         return self.expression(exp.Not(this=this)) if this else this
@@ -340,7 +349,7 @@ def _parse(
             check_height(parsed, source, limits)
         return parsed
     except QuerySyntaxError as error:
-        problem = source.problem(Step.PARSE, error.offset, error.message, error.suggestion)
+        problem = source.problem(Step.PARSE, error.offset, error.message, error.suggestion, error.reason)
     except ParseError as error:
         at = parser.current.start if parser.current else first
         problem = source.problem(Step.PARSE, at, str(error).split(". Line ")[0])

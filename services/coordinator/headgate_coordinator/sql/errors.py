@@ -157,24 +157,29 @@ class StatementError(HeadgateError):
 class QuerySyntaxError(ParseError):
     """A problem found while sqlglot parses, with its offset. Becomes a `StatementError` before anyone else sees it."""
 
-    def __init__(self, message: str, offset: int, suggestion: str = "") -> None:
+    def __init__(self, message: str, offset: int, suggestion: str = "", reason: Reason | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.offset = offset
         self.suggestion = suggestion
+        self.reason = reason
 
 
 class Problems:
-    """Gathers independent problems of one text and raises them together."""
+    """Gathers independent problems of one text and raises them together. What is found twice is told once."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self.found: list[Problem] = []
+        self._known: set[Problem] = set()
 
     def add(
         self, step: Step, offset: int | None, message: str, suggestion: str = "", reason: Reason | None = None
     ) -> None:
-        self.found.append(self.source.problem(step, offset, message, suggestion, reason))
+        problem = self.source.problem(step, offset, message, suggestion, reason)
+        if problem not in self._known:
+            self._known.add(problem)
+            self.found.append(problem)
 
     def extend(self, problems: Iterable[Problem]) -> None:
         self.found.extend(problems)

@@ -58,6 +58,15 @@ class _PeopleWriter(ExpressionWriter):
         return super().write(expr)
 
 
+class _Sides(_PeopleWriter):
+    """Expressions over both inputs of a join: each column says from which it is."""
+
+    def __init__(self, join: Join) -> None:
+        sides = (("left", join.left), ("right", join.right))
+        names = {column: f"{side}.{quote(column.name or 'column')}" for side, node in sides for column in node.columns}
+        super().__init__(names)
+
+
 _WRITER = _PeopleWriter(_Names())
 
 
@@ -90,7 +99,7 @@ def _line(node: Node) -> str:
         case Distinct():
             return "Distinct"
         case Join():
-            condition = _WRITER.write(node.condition) if node.condition is not None else "true"
+            condition = _Sides(node).write(node.condition) if node.condition is not None else "true"
             return f"{node.kind.value.capitalize()} join on {condition}"
         case Union():
             return "Union all"
@@ -143,8 +152,11 @@ def explain_text(plan: catalog.QueryPlan, form: catalog.ExplainFormat.ValueType)
         return _dot(plan)
     mode = _short(catalog.QueryMode, plan.mode, "QUERY_MODE_").lower()
     ends = "ends when its sources have ended" if plan.bounded else "runs until it is stopped"
+    head = f"mode {mode}, {ends}"
+    if plan.unplaced:
+        head += f"\ncannot be placed now: {plan.unplaced}; the fragments below are placed as if slots were free"
     sections = [
-        ("Query", f"mode {mode}, {ends}"),
+        ("Query", head),
         ("Logical plan", plan.logical_plan),
         ("Optimised plan", plan.optimised_plan),
         ("Fragments", "\n".join(_fragment(fragment) for fragment in plan.fragments)),

@@ -12,6 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from headgate_coordinator.sql.algebra import Agg, Call, Expr, Literal
+from headgate_coordinator.sql.arguments import describe
 from headgate_coordinator.sql.errors import did_you_mean, quoted
 from headgate_coordinator.sql.functions import AGGREGATES, COUNTED_UNITS, REFUSED, SCALARS
 from headgate_coordinator.sql.nodes import StreamWindow
@@ -22,7 +23,6 @@ from headgate_coordinator.sql.operators import (
     SHIFTS,
     Clause,
     OperatorBinder,
-    describe,
 )
 from headgate_coordinator.sql.typecheck import BAD, is_bad
 from headgate_coordinator.sql.types import INT64, VARCHAR, Kind
@@ -32,11 +32,15 @@ class ExpressionBinder(OperatorBinder):
     """Binds expressions in one scope. Problems are noted; what is wrong becomes BAD."""
 
     def _bind(self, node: exp.Expr) -> Expr:
+        self.spend(1, node)
         handler = _HANDLERS.get(type(node))
         if handler is None:
             hint = _INSTEAD.get(type(node), REFUSED.get(describe(node).lower(), ""))
             return self.refuse(node, f"{describe(node)} cannot be part of a query", hint)
-        return handler(self, node)
+        expr = handler(self, node)
+        if expr.size > self.effort.limit:
+            self.spend(expr.size, node)
+        return expr
 
     def _call(self, node: exp.Expr) -> Expr:
         name = str(node.this)
@@ -138,6 +142,8 @@ class ExpressionBinder(OperatorBinder):
         self._in_aggregate = True
         try:
             if name.lower() == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star) and not distinct:
+                if any(arguments[0].args.values()):
+                    return self.refuse(arguments[0], "COUNT(*) counts rows and takes no EXCEPT, REPLACE or RENAME")
                 args: list[Expr] = [Literal(1, self.types.number("1", None).type)]
             else:
                 for argument in arguments:
@@ -263,4 +269,4 @@ _HANDLERS: dict[type[Any], Callable[[ExpressionBinder, Any], Expr]] = {
 }
 
 
-__all__ = ["Clause", "ExpressionBinder", "describe"]
+__all__ = ["Clause", "ExpressionBinder"]

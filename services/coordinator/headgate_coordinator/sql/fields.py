@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_coordinator.sql.errors import did_you_mean, one_of, quoted
 
 RESOURCES: dict[catalog.ResourceKind.ValueType, type[Message]] = {
@@ -24,9 +25,12 @@ RESOURCES: dict[catalog.ResourceKind.ValueType, type[Message]] = {
     catalog.RESOURCE_KIND_SINK: catalog.Sink,
     catalog.RESOURCE_KIND_QUERY: catalog.Query,
     catalog.RESOURCE_KIND_FRAGMENT: catalog.Fragment,
+    catalog.RESOURCE_KIND_TOPIC: log.Topic,
+    catalog.RESOURCE_KIND_PARTITION: log.Partition,
+    catalog.RESOURCE_KIND_TRANSFER: log.Transfer,
 }
 # What a projected resource keeps in any case: without it nobody could tell which one it is.
-IDENTITY = ("name", "uid", "from_agent", "to_agent", "query", "ordinal")
+IDENTITY = ("name", "uid", "from_agent", "to_agent", "query", "ordinal", "topic", "topic_uid", "index")
 _SYNONYMS = {"id": ("name", "uid"), "capacity": ("slots",), "worker": ("agent",), "host_name": ("address",)}
 
 
@@ -39,6 +43,10 @@ class FieldType(StrEnum):
     ENUM = "state"
     TIME = "timestamp"
     DURATION = "duration"
+
+
+# What agents report is added to the answers of some calls; it has no revisions that could be watched or filtered.
+_NOT_IN_THE_CATALOG = {("headgate.catalog.v1.Agent", "resources")}
 
 
 class FieldError(ValueError):
@@ -145,6 +153,11 @@ def _copy_parts(target: Message, field: FieldDescriptor, value: Any, parts: set[
 def _lookup(descriptor: Descriptor, name: str, shown: str) -> FieldDescriptor:
     fields = descriptor.fields_by_name
     folded = name.lower()
+    if (descriptor.full_name, folded) in _NOT_IN_THE_CATALOG:
+        raise FieldError(
+            f"{quoted(shown)} is not in the catalog: it changes all the time, and the leader only remembers it",
+            "GetAgent and ListAgents show it",
+        )
     if folded in fields:
         return fields[folded]
     for synonym in _SYNONYMS.get(folded, ()):

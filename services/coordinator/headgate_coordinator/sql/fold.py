@@ -43,6 +43,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _EXACT = Context(prec=80)
+# Longer texts are put together by Spark: a text joined to itself again and again would have no end here.
+_MAX_TEXT = 10_000
 
 
 def fold(expr: Expr) -> Expr:
@@ -116,6 +118,8 @@ def _fold(expr: Expr) -> Expr:
         case "cast" | "try_cast":
             return _cast(expr, types[0], values[0])
         case "concat" if all(type_.is_text for type_ in types):
+            if sum(len(str(value)) for value in values) > _MAX_TEXT:
+                return expr
             return Literal("".join(str(value) for value in values), VARCHAR)
         case _:
             return expr

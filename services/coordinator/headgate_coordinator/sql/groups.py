@@ -29,6 +29,7 @@ class Lift:
         self.keys: list[tuple[Column, Expr]] = []
         self.aggregates: list[tuple[Column, Agg]] = []
         self._columns: dict[Expr, Column] = {}
+        self._noted: set[Column] = set()
         for key in keys:
             column = key if isinstance(key, Column) else self._fresh(key)
             self.keys.append((column, key))
@@ -63,6 +64,9 @@ class Lift:
 
     def _ungrouped(self, column: Column) -> None:
         self.failed = True
+        if column in self._noted:
+            return
+        self._noted.add(column)
         self.expressions.problems.add(
             Step.BIND,
             offset_of(self.expressions.places.get(column)),

@@ -22,12 +22,14 @@ from headgate_coordinator.sql.algebra import (
     Literal,
     Node,
     Project,
+    Scan,
     Union,
     WindowTime,
     columns_in,
     conjunction,
     conjuncts,
     type_of_window,
+    walk_plan,
 )
 from headgate_coordinator.sql.errors import quoted
 from headgate_coordinator.sql.eventtime import NoEventTime, ScanOrigin, Times, WindowOrigin, expose
@@ -132,11 +134,14 @@ class JoinRewriter:
             mine = [entry for entry in entries if entry.columns & columns]
             time = next((entry.column for entry in mine if entry.column is not None), None)
             if time is None:
-                name = mine[0].relation if mine else "one side of the join"
+                read = {part.source.logical.name for part in walk_plan(leaf) if isinstance(part, Scan)}
+                name = mine[0].relation if mine else read.pop() if len(read) == 1 else ""
                 raise Unsupported(
                     assigned.offset,
-                    f"the window's time column is not in {quoted(name)}",
-                    f"rename it there in a sub-select, or write FROM TUMBLE(TABLE {name}, DESCRIPTOR(its_time), ...)",
+                    f"the window's time column is not known for {quoted(name) if name else 'one side of the join'}",
+                    f"rename it there in a sub-select, or write FROM TUMBLE(TABLE {name}, DESCRIPTOR(its_time), ...)"
+                    if name
+                    else "give the sub-select there a WINDOW of its own",
                 )
         column = self.times.ids.column("window", type_of_window, False)
         self.times.windows[column] = assigned.window

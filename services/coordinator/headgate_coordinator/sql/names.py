@@ -1,4 +1,4 @@
-"""The one rule for names of agents, sources, sinks, queries and topics, in SQL and API alike."""
+"""The rule for names of agents, sources, sinks and queries, and Kafka's for topics, in SQL and API alike."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ MAX_NAME = 63
 # ASCII only: look-alikes of other alphabets would make two names that no person can tell apart.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _SHOWN = 40
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def fold(name: str, what: str = "name") -> str:
@@ -23,8 +24,21 @@ def fold(name: str, what: str = "name") -> str:
     raise HeadgateError(INVALID_NAME, f"the {what} {_shown(name)} {_fault(name)}")
 
 
+def topic_fault(name: str) -> str:
+    """What is wrong with the name of a topic, by Kafka's rule; empty if nothing. Case is kept and significant."""
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        return "the name of a topic has 1 to 249 letters, digits, '.', '_' or '-'"
+    return ""
+
+
 def _shown(name: str) -> str:
-    return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
+    shown = name if len(name) <= _SHOWN else name[:_SHOWN] + "..."
+    return "'" + "".join(map(_character, shown)) + "'"
+
+
+def _character(character: str) -> str:
+    """A character as a person can read it; what cannot be seen is spelled out."""
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def _fault(name: str) -> str:
@@ -35,4 +49,6 @@ def _fault(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]*", name):
         return "begins with a digit or '-'; a name begins with a letter or '_'"
     wrong = next(c for c in name if not re.fullmatch(r"[A-Za-z0-9_-]", c))
-    return f"has {wrong!a} in it; a name consists of letters a to z, digits, '_' and '-'"
+    # The number tells apart what looks like a letter a to z and is none.
+    number = "" if wrong.isascii() else f" (U+{ord(wrong):04X})"
+    return f"has '{_character(wrong)}'{number} in it; a name consists of letters a to z, digits, '_' and '-'"

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.algebra import Call, Column, Expr, Literal, walk
+from headgate_coordinator.sql.arguments import argument_name, describe
 from headgate_coordinator.sql.durations import UNITS
 from headgate_coordinator.sql.errors import MAX_PROBLEMS, Problems, Step, did_you_mean, quoted
 from headgate_coordinator.sql.functions import EXTRACTED
@@ -47,7 +48,7 @@ BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", e
 SHIFTS: dict[type[exp.Expr], str] = {exp.BitwiseLeftShift: "shiftleft", exp.BitwiseRightShift: "shiftright"}
 _MONTHS = {"month": 1, "months": 1, "quarter": 3, "quarters": 3, "year": 12, "years": 12}
 # Args that say how a dialect spells or computes something and change nothing in ours.
-_HARMLESS = {"typed", "safe", "is_string", "quoted", "negate", "coalesce", "position", "value_constructor"}
+_HARMLESS = {"typed", "safe", "is_string", "quoted", "coalesce", "value_constructor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,25 @@ class BindingAbandoned(Exception):
     """There is no point in going on; the problems so far are noted."""
 
 
+@dataclass(slots=True)
+class Effort:
+    """How many parts the expressions of one statement come to, and how many they may.
+
+    A part that stands for another expression (an alias, the operand of BETWEEN, a star) counts with all that it stands
+    for, at each use, because later steps see it so. Time and memory of planning are bounded by this number.
+    """
+
+    limit: int
+    spent: int = 0
+
+
 class OperatorBinder:
     """Binds names, literals and operators. Functions, and what each node means, are in `ExpressionBinder`."""
 
-    def __init__(self, scope: Scope, problems: Problems, max_in_list: int, exactly_once: bool) -> None:
+    def __init__(self, scope: Scope, problems: Problems, max_in_list: int, exactly_once: bool, effort: Effort) -> None:
         self.scope = scope
         self.problems = problems
+        self.effort = effort
         self.types = TypeChecker(problems)
         self.max_in_list = max_in_list
         self.exactly_once = exactly_once
@@ -84,7 +98,9 @@ class OperatorBinder:
     def bind(self, node: exp.Expr, clause: Clause) -> Expr:
         """The expression that a node stands for in a clause."""
         self._clause, self._in_aggregate = clause, False
-        return self._bind(node)
+        expr = self._bind(node)
+        self.spend(expr.size, node)
+        return expr
 
     def condition(self, node: exp.Expr, clause: Clause) -> Expr:
         """The same where a condition is needed."""
@@ -98,6 +114,20 @@ class OperatorBinder:
     def _bind(self, node: exp.Expr) -> Expr:
         raise NotImplementedError
 
+    def spend(self, parts: int, node: exp.Expr) -> None:
+        """Counts parts of expressions; ends the binding where they are too many."""
+        self.effort.spent += parts
+        if self.effort.spent > self.effort.limit:
+            self.problems.add(
+                Step.BIND,
+                offset_of(node),
+                f"the expressions of the statement have more than {self.effort.limit:,} parts, "
+                "an alias or * counted at each use with all that it stands for",
+                "compute what is used several times in a sub-select",
+                STATEMENT_TOO_LARGE,
+            )
+            raise BindingAbandoned
+
     def _all(self, nodes: Sequence[exp.Expr]) -> list[Expr]:
         return [self._bind(node) for node in nodes]
 
@@ -105,7 +135,7 @@ class OperatorBinder:
         """Whether the node has no argument beyond those; the first other is refused by name."""
         for key, value in node.args.items():
             if value and key not in understood and key not in _HARMLESS:
-                self.refuse(node, f"{key.strip('_').upper().replace('_', ' ')} of {describe(node)} is not offered")
+                self.refuse(node, f"{argument_name(key)} of {describe(node)} is not offered")
                 return False
         return True
 
@@ -126,6 +156,7 @@ class OperatorBinder:
                 # Looking for the name that was meant takes time, and nobody reads on.
                 raise BindingAbandoned from None
             return BAD
+        self.spend(expr.size, node)
         for part in walk(expr):
             if isinstance(part, Column):
                 self.places[part] = node
@@ -205,15 +236,18 @@ class OperatorBinder:
     def _tuples(self, node: exp.Expr) -> Expr:
         if not isinstance(node, exp.EQ):
             return self.refuse(node, "rows are compared with = and IN only")
-        return self._row_equality(node.this, node.expression, node)
+        if not (isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple)):
+            return self.refuse(node, "a row is compared with a row")
+        return self._row_equality(node.this, self._all(node.this.expressions), node.expression, node)
 
-    def _row_equality(self, left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Expr:
-        if not (isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple)):
+    def _row_equality(self, left: exp.Tuple, bound: Sequence[Expr], right: exp.Expr, node: exp.Expr) -> Expr:
+        """Whether a row, bound already, equals another, column by column."""
+        if not isinstance(right, exp.Tuple):
             return self.refuse(node, "a row is compared with a row")
         if len(left.expressions) != len(right.expressions):
             return self.types.refuse(node, "the two rows have different numbers of columns")
-        pairs = zip(left.expressions, right.expressions, strict=True)
-        parts = [self.types.comparison("=", self._bind(a), self._bind(b), a) for a, b in pairs]
+        sides = zip(left.expressions, bound, right.expressions, strict=True)
+        parts = [self.types.comparison("=", mine, self._bind(theirs), place) for place, mine, theirs in sides]
         return self.types.logical("and", parts, node)
 
     def _arithmetic(self, node: exp.Expr) -> Expr:
@@ -278,7 +312,8 @@ class OperatorBinder:
             )
             return BAD
         if isinstance(node.this, exp.Tuple):
-            rows = [self._row_equality(node.this, item, node) for item in items]
+            left = self._all(node.this.expressions)
+            rows = [self._row_equality(node.this, left, item, node) for item in items]
             return self.types.logical("or", rows, node.this)
         return self.types.in_list(self._bind(node.this), self._all(items), node.this)
 
@@ -288,33 +323,31 @@ class OperatorBinder:
             node, f"{name} stands here where it cannot become a join", "write it in WHERE, joined to the rest with AND"
         )
 
-    def _like(self, node: exp.Expr) -> Expr:
-        if not self._only(node, "this", "expression"):
+    def _like(self, node: exp.Expr, escape: str | None = None) -> Expr:
+        if not self._only(node, "this", "expression", "negate"):
             return BAD
         if isinstance(node.expression, (exp.Any, exp.All)):
             return self.refuse(node, f"LIKE {describe(node.expression)} is not offered", "write several LIKE with OR")
         op = "ilike" if isinstance(node, exp.ILike) else "like"
-        matched = self.types.like(op, self._bind(node.this), self._bind(node.expression), None, node.this)
+        matched = self.types.like(op, self._bind(node.this), self._bind(node.expression), escape, node.this)
         return self.types.logical("not", [matched], node) if node.args.get("negate") else matched
 
     def _escape(self, node: exp.Expr) -> Expr:
-        matched, escape = self._bind(node.this), node.expression
-        if is_bad(matched):
-            return BAD
+        matched, escape = node.this, node.expression
         if not (isinstance(escape, exp.Literal) and escape.is_string and len(str(escape.this)) == 1):
             return self.types.refuse(escape, "ESCAPE takes one character")
-        inner = matched.args[0] if isinstance(matched, Call) and matched.op == "not" else matched
-        if not isinstance(inner, Call) or inner.op not in ("like", "ilike"):
+        negated = isinstance(matched, exp.Not)
+        inner = matched.this if negated else matched
+        if not isinstance(inner, (exp.Like, exp.ILike)):
             return self.refuse(node, "ESCAPE belongs to LIKE")
-        escaped = Call(inner.op, (*inner.args, Literal(str(escape.this), VARCHAR)), BOOL, inner.nullable)
-        return Call("not", (escaped,), BOOL, escaped.nullable) if inner is not matched else escaped
+        escaped = self._like(inner, str(escape.this))
+        return self.types.logical("not", [escaped], node) if negated else escaped
 
     def _regexp(self, node: exp.Expr) -> Expr:
         if not self._only(node, "this", "expression"):
             return BAD
         args = [self._bind(node.this), self._bind(node.expression)]
-        matched = self.types.call("regexp_like", args, node.this, [])
-        return self.types.logical("not", [matched], node) if node.args.get("negate") else matched
+        return self.types.call("regexp_like", args, node.this, [])
 
     def _cast(self, node: exp.Expr) -> Expr:
         if not self._only(node, "this", "to"):
@@ -329,10 +362,11 @@ class OperatorBinder:
         if not self._only(node, "this", "ifs", "default"):
             return BAD
         branches = []
+        operand = self._bind(node.this) if node.this is not None else None
         for branch in node.args["ifs"]:
             condition = self._bind(branch.this)
-            if node.this is not None:
-                condition = self.types.comparison("=", self._bind(node.this), condition, branch.this)
+            if operand is not None:
+                condition = self.types.comparison("=", operand, condition, branch.this)
             branches.append((condition, self._bind(branch.args["true"])))
         default = node.args.get("default")
         return self.types.case(branches, self._bind(default) if default is not None else None, node)
@@ -355,7 +389,7 @@ class OperatorBinder:
         return Call("extract", (Literal(unit, VARCHAR), operand), EXTRACTED[unit], operand.nullable)
 
     def _trim(self, node: exp.Expr) -> Expr:
-        if not self._only(node, "this", "expression"):
+        if not self._only(node, "this", "expression", "position"):
             return BAD
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or "").upper(), "trim")
         nodes = [node.this] + ([node.expression] if node.args.get("expression") else [])
@@ -368,9 +402,12 @@ class OperatorBinder:
         return self.types.call("substring", self._all(nodes), node, nodes)
 
     def _position(self, node: exp.Expr) -> Expr:
-        if not self._only(node, "this", "substr"):
+        if not self._only(node, "this", "substr", "position"):
             return BAD
-        return self.types.call("position", self._all([node.args["substr"], node.this]), node, [])
+        nodes = [node.args["substr"], node.this]
+        if node.args.get("position") is None:
+            return self.types.call("position", self._all(nodes), node, nodes)
+        return self.types.call("locate", self._all([*nodes, node.args["position"]]), node, nodes)
 
     def _overlay(self, node: exp.Expr) -> Expr:
         nodes = [node.args[key] for key in ("this", "expression", "from_", "for_") if node.args.get(key) is not None]
@@ -424,17 +461,3 @@ class OperatorBinder:
     def _current_time(self, node: exp.Expr) -> Expr:
         name = "current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp"
         return self.types.call(name, [], node, []) if self._only(node) else BAD
-
-
-def describe(node: exp.Expr) -> str:
-    """What a person would call a node: `AT TIME ZONE`, `COLLATE`, ..."""
-    if isinstance(node, exp.Anonymous):
-        return str(node.this).upper()
-    words: list[str] = []
-    for letter in type(node).__name__:
-        if letter.isupper() and words and not words[-1][-1:].isupper():
-            words.append("")
-        if not words:
-            words.append("")
-        words[-1] += letter
-    return " ".join(word.upper() for word in words)

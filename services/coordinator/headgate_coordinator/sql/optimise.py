@@ -38,6 +38,7 @@ from headgate_coordinator.sql.fold import fold
 from headgate_coordinator.sql.functions import SCALARS
 from headgate_coordinator.sql.nodes import WindowKind
 from headgate_coordinator.sql.pushdown import is_pushable
+from headgate_coordinator.sql.sharing import shared_parts
 from headgate_coordinator.sql.spark import predicate_text
 
 # A filter that would grow beyond so many parts by moving below a projection stays above it.
@@ -109,9 +110,8 @@ def _split(node: Node, predicates: Sequence[Expr], move: object, rebuild: object
 def _moved(predicate: Expr, items: dict[Column, Expr]) -> Expr | None:
     """The predicate in terms of what its columns are computed from; None where that would not be the same, or dear."""
     moved = substitute(predicate, items)
-    for count, part in enumerate(walk(moved)):
-        if count >= _MAX_MOVED or (isinstance(part, Call) and not is_stable(part)):
-            return None
+    if moved.size > _MAX_MOVED or any(isinstance(part, Call) and not is_stable(part) for part in walk(moved)):
+        return None
     return fold(moved)
 
 
@@ -196,58 +196,92 @@ def _into_scans(node: Node, common: dict[str, frozenset[str]]) -> Node:
 
 
 def prune(node: Node, needed: set[Column]) -> Node:
-    """The plan without columns that nobody reads. `needed` are those of its output that are."""
-    match node:
-        case Scan():
-            used = set(needed)
-            if node.event_time is not None:
-                used |= columns_in(node.event_time.expression)
-            return replace(node, fields=_some(node.fields, used))
-        case Filter():
-            return replace(node, input=prune(node.input, needed | columns_in(node.predicate)))
-        case Project():
-            kept = {column for column, _ in node.items} & needed or {_cheapest(node.columns)}
-            items = tuple((column, item) for column, item in node.items if column in kept)
-            return Project(prune(node.input, columns_in(*(item for _, item in items))), items)
-        case AssignWindow():
-            below = needed - {node.column}
-            for time in (node.time, *(entry.column for entry in node.times)):
-                if time is not None:
-                    below |= columns_in(time)
-            return replace(node, input=prune(node.input, below))
-        case Aggregate():
-            aggregates = tuple((column, agg) for column, agg in node.aggregates if column in needed)
-            below = columns_in(*(item for _, item in node.keys), *(agg for _, agg in aggregates))
-            return replace(node, input=prune(node.input, below), aggregates=aggregates)
-        case Distinct():
-            return replace(node, input=prune(node.input, set(node.columns)))
-        case Join():
-            used = needed | columns_in(*conjuncts(node.condition))
-            if node.outer_time is not None:
-                used |= columns_in(node.outer_time)
-            left, right = used & set(node.left.columns), used & set(node.right.columns)
-            return replace(node, left=prune(node.left, left), right=prune(node.right, right))
-        case Union():
-            places = [i for i, column in enumerate(node.columns) if column in needed] or [0]
-            branches = []
-            for branch in node.branches:
-                kept_columns = tuple(branch.columns[i] for i in places)
-                items = tuple((column, column) for column in kept_columns)
-                branches.append(prune(Project(branch, items), set(kept_columns)))
-            return Union(tuple(branches), tuple(node.columns[i] for i in places))
-        case TopN():
-            below = needed - ({node.number} if node.number is not None else set())
-            below |= columns_in(*node.partition, *(term.expr for term in node.order))
-            pruned = prune(node.input, below)
-            kept = {column for column in pruned.columns if column in below}
-            if len(kept) < len(pruned.columns):
-                # Whole rows are kept until the window ends: nothing more than is needed.
-                pruned = Project(pruned, tuple((column, column) for column in pruned.columns if column in kept))
-            return replace(node, input=pruned)
-        case Inline():
-            below = columns_in(node.array) | (needed & set(node.kept))
-            kept_ = tuple(column for column in node.kept if column in needed)
-            return replace(node, input=prune(node.input, below), kept=kept_)
+    """The plan without columns that nobody reads. `needed` are those of its output that are.
+
+    Parts that are the same keep the columns that any of them needs, so that they stay the same.
+    """
+    pruner = _Pruner(shared_parts(node))
+    pruned = pruner.prune(node, needed)
+    # What one use needs may add to what the others keep, and so on down; there are so many parts and no more.
+    for _ in range(len(pruner.groups)):
+        if not pruner.grown:
+            break
+        pruner.grown = False
+        pruned = pruner.prune(node, needed)
+    return pruned
+
+
+class _Pruner:
+    """Drops columns. `wanted` are the places of columns that the parts of each group need."""
+
+    def __init__(self, groups: dict[int, int]) -> None:
+        self.groups = groups
+        self.wanted: dict[int, set[int]] = {}
+        self.grown = False
+
+    def prune(self, node: Node, needed: set[Column]) -> Node:
+        group = self.groups.get(id(node))
+        if group is None:
+            return self._prune(node, needed)
+        wanted = self.wanted.setdefault(group, set())
+        mine = {place for place, column in enumerate(node.columns) if column in needed}
+        if not mine <= wanted:
+            wanted |= mine
+            self.grown = True
+        return self._prune(node, needed | {node.columns[place] for place in wanted})
+
+    def _prune(self, node: Node, needed: set[Column]) -> Node:
+        match node:
+            case Scan():
+                used = set(needed)
+                if node.event_time is not None:
+                    used |= columns_in(node.event_time.expression)
+                return replace(node, fields=_some(node.fields, used))
+            case Filter():
+                return replace(node, input=self.prune(node.input, needed | columns_in(node.predicate)))
+            case Project():
+                kept = {column for column, _ in node.items} & needed or {_cheapest(node.columns)}
+                items = tuple((column, item) for column, item in node.items if column in kept)
+                return Project(self.prune(node.input, columns_in(*(item for _, item in items))), items)
+            case AssignWindow():
+                below = needed - {node.column}
+                for time in (node.time, *(entry.column for entry in node.times)):
+                    if time is not None:
+                        below |= columns_in(time)
+                return replace(node, input=self.prune(node.input, below))
+            case Aggregate():
+                aggregates = tuple((column, agg) for column, agg in node.aggregates if column in needed)
+                below = columns_in(*(item for _, item in node.keys), *(agg for _, agg in aggregates))
+                return replace(node, input=self.prune(node.input, below), aggregates=aggregates)
+            case Distinct():
+                return replace(node, input=self.prune(node.input, set(node.columns)))
+            case Join():
+                used = needed | columns_in(*conjuncts(node.condition))
+                if node.outer_time is not None:
+                    used |= columns_in(node.outer_time)
+                left, right = used & set(node.left.columns), used & set(node.right.columns)
+                return replace(node, left=self.prune(node.left, left), right=self.prune(node.right, right))
+            case Union():
+                places = [i for i, column in enumerate(node.columns) if column in needed] or [0]
+                branches = []
+                for branch in node.branches:
+                    kept_columns = tuple(branch.columns[i] for i in places)
+                    items = tuple((column, column) for column in kept_columns)
+                    branches.append(self.prune(Project(branch, items), set(kept_columns)))
+                return Union(tuple(branches), tuple(node.columns[i] for i in places))
+            case TopN():
+                below = needed - ({node.number} if node.number is not None else set())
+                below |= columns_in(*node.partition, *(term.expr for term in node.order))
+                pruned = self.prune(node.input, below)
+                kept = {column for column in pruned.columns if column in below}
+                if len(kept) < len(pruned.columns):
+                    # Whole rows are kept until the window ends: nothing more than is needed.
+                    pruned = Project(pruned, tuple((column, column) for column in pruned.columns if column in kept))
+                return replace(node, input=pruned)
+            case Inline():
+                below = columns_in(node.array) | (needed & set(node.kept))
+                kept_ = tuple(column for column in node.kept if column in needed)
+                return replace(node, input=self.prune(node.input, below), kept=kept_)
 
 
 def _some(fields: tuple[Column, ...], used: set[Column]) -> tuple[Column, ...]:
@@ -278,6 +312,9 @@ def collapse(node: Node) -> Node:
 
 def _mergeable(item: Expr, items: dict[Column, Expr]) -> bool:
     """Whether what an expression reads can be put in its place: window_time must stay a column of its own."""
-    return isinstance(item, Column) or all(
-        isinstance(items.get(column, column), (Column, Literal)) for column in columns_in(item)
-    )
+    return isinstance(item, Column) or all(_is_cheap(items.get(column, column)) for column in columns_in(item))
+
+
+def _is_cheap(expr: Expr) -> bool:
+    """Whether an expression may be written several times over: not a long text."""
+    return isinstance(expr, Column) or (isinstance(expr, Literal) and expr.size <= 4)

@@ -64,6 +64,12 @@ class Cluster:
     agents: dict[str, catalog.Agent]
     links: dict[tuple[str, str], catalog.NetworkLink]
     taken: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    # Places as if every agent had all the slots that it could be asked for.
+    unlimited: bool = False
+
+    def without_load(self) -> Cluster:
+        """The same cluster as if slots did not matter."""
+        return Cluster(self.agents, self.links, unlimited=True)
 
     @classmethod
     def of(cls, agents: Iterable[catalog.Agent], links: Iterable[catalog.NetworkLink]) -> Cluster:
@@ -79,8 +85,19 @@ class Cluster:
         """Whether data can go from one agent to another."""
         return sender == receiver or not self.links or (sender, receiver) in self.links
 
-    def lack(self, agent: catalog.Agent, need: Need, group: str | None) -> _Lack | None:
-        """What an agent lacks for a fragment; None where nothing."""
+    def lack(
+        self,
+        agent: catalog.Agent,
+        need: Need,
+        group: str | None,
+        feeding: Iterable[str] = (),
+        fed: Iterable[str] = (),
+    ) -> _Lack | None:
+        """What an agent lacks for a fragment; None where nothing.
+
+        Data comes to it from the agents `feeding` and goes on to those `fed`. Slots are looked at last: they are told
+        of only where more of them would help.
+        """
         if agent.state != catalog.AGENT_STATE_ACTIVE:
             return _Lack("does not answer")
         if catalog.AGENT_ROLE_FRAGMENTS not in agent.roles:
@@ -89,8 +106,14 @@ class Cluster:
             return _Lack("has no engine")
         if group is not None and (agent.group or "default") != group:
             return _Lack(f"is of group {agent.group or 'default'}, not {group}")
+        for name in feeding:
+            if not self.reaches(name, agent.name):
+                return _Lack(f"has no link from {name}")
+        for name in fed:
+            if not self.reaches(agent.name, name):
+                return _Lack(f"has no link to {name}")
         free = self.free(agent)
-        if free < need.slots:
+        if free < need.slots and not self.unlimited:
             return _Lack(f"has {max(free, 0)} of {agent.slots} slots free, {need.slots} needed", only_slots=True)
         return None
 
@@ -103,14 +126,27 @@ class Cluster:
 
 
 def place(cluster: Cluster, sources: Sequence[Need], compute: Need, sink: Need | None) -> Placement:
-    """Places a query; PlacementFailed says which agent lacked what."""
+    """Places a query; PlacementFailed says which agent lacked what.
+
+    INSUFFICIENT_CAPACITY is the reason only where the query could be placed if slots were free.
+    """
+    try:
+        return _place(cluster, sources, compute, sink)
+    except PlacementFailed as failure:
+        if failure.reason == INSUFFICIENT_CAPACITY:
+            _place(cluster.without_load(), sources, compute, sink)
+        raise
+
+
+def _place(cluster: Cluster, sources: Sequence[Need], compute: Need, sink: Need | None) -> Placement:
     fixed = [*sources, *([sink] if sink is not None and sink.agent else [])]
     group = _place_fixed(cluster, fixed)
     at_sources = tuple(cluster.agents[need.agent] for need in sources)
     at_sink = cluster.agents[sink.agent] if sink is not None and sink.agent else None
     lacks: dict[str, _Lack] = {}
     for agent in [cluster.agents[compute.agent]] if compute.agent else cluster.ranked():
-        lack = cluster.lack(agent, compute, group) or _unreachable(cluster, at_sources, agent, at_sink)
+        fed = (at_sink.name,) if at_sink is not None else ()
+        lack = cluster.lack(agent, compute, group, (source.name for source in at_sources), fed)
         chosen = at_sink
         if lack is None and sink is not None and at_sink is None:
             cluster.taken[agent.name] += compute.slots
@@ -149,26 +185,15 @@ def _place_fixed(cluster: Cluster, needs: Sequence[Need]) -> str | None:
     return group
 
 
-def _unreachable(
-    cluster: Cluster, sources: Sequence[catalog.Agent], agent: catalog.Agent, sink: catalog.Agent | None
-) -> _Lack | None:
-    for source in sources:
-        if not cluster.reaches(source.name, agent.name):
-            return _Lack(f"has no link from {source.name}")
-    if sink is not None and not cluster.reaches(agent.name, sink.name):
-        return _Lack(f"has no link to {sink.name}")
-    return None
-
-
 def _place_movable(cluster: Cluster, need: Need, compute: catalog.Agent, group: str) -> catalog.Agent | _Lack:
     """The agent of a sink fragment that can be anywhere: beside the compute fragment if there is room."""
     candidates = [compute, *(agent for agent in cluster.ranked() if agent.name != compute.name)]
     only_slots = False
     for agent in candidates:
-        lack = cluster.lack(agent, need, group)
-        if lack is None and cluster.reaches(compute.name, agent.name):
+        lack = cluster.lack(agent, need, group, (compute.name,))
+        if lack is None:
             return agent
-        only_slots = only_slots or (lack is not None and lack.only_slots)
+        only_slots = only_slots or lack.only_slots
     return _Lack(f"leaves no room for {need.what}, here or on an agent that it reaches", only_slots)
 
 
@@ -218,13 +243,7 @@ def replace_fragment(
         if exclude(agent):
             lacks[agent.name] = _Lack("is the one it leaves")
             continue
-        lack = cluster.lack(agent, need, group)
-        blocked = next((name for name in feeding if not cluster.reaches(name, agent.name)), None)
-        if lack is None and blocked is not None:
-            lack = _Lack(f"has no link from {blocked}")
-        blocked = next((name for name in fed if not cluster.reaches(agent.name, name)), None)
-        if lack is None and blocked is not None:
-            lack = _Lack(f"has no link to {blocked}")
+        lack = cluster.lack(agent, need, group, feeding, fed)
         if lack is None:
             return agent
         lacks[agent.name] = lack

@@ -11,7 +11,7 @@ from __future__ import annotations
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.descriptors import takes_updates
-from headgate_coordinator.errors import SINK_NOT_FOUND, STATEMENT_TOO_LARGE, UNSUPPORTED
+from headgate_coordinator.errors import INSUFFICIENT_CAPACITY, SINK_NOT_FOUND, STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.algebra import (
     Aggregate,
     AssignWindow,
@@ -24,6 +24,7 @@ from headgate_coordinator.sql.algebra import (
     Literal,
     Node,
     Project,
+    QueryLateness,
     Scan,
     TopN,
     walk_plan,
@@ -49,12 +50,20 @@ _TOPIC_SINKS = (catalog.SINK_TYPE_KAFKA, catalog.SINK_TYPE_TOPIC)
 
 
 def plan_query(
-    statement: QueryStatement, view: CatalogView, settings: PlannerSettings | None = None
+    statement: QueryStatement,
+    view: CatalogView,
+    settings: PlannerSettings | None = None,
+    *,
+    for_people: bool = False,
 ) -> catalog.QueryPlan:
-    """The plan of a query; StatementError where it has none."""
+    """The plan of a query; StatementError where it has none.
+
+    A plan `for_people` is not run: where only slots are missing it is placed as if they were free, and says so in
+    `unplaced`.
+    """
     make_room_for_recursion()
     try:
-        return _Planning(statement, view, settings or PlannerSettings()).plan()
+        return _Planning(statement, view, settings or PlannerSettings(), for_people).plan()
     except RecursionError:
         problem = statement.source.problem(
             Step.BIND, statement.offset, "the statement is nested too deeply", "", STATEMENT_TOO_LARGE
@@ -65,7 +74,10 @@ def plan_query(
 class _Planning:
     """The planning of one statement."""
 
-    def __init__(self, statement: QueryStatement, view: CatalogView, settings: PlannerSettings) -> None:
+    def __init__(
+        self, statement: QueryStatement, view: CatalogView, settings: PlannerSettings, for_people: bool
+    ) -> None:
+        self.for_people = for_people
         self.statement = statement
         self.options = statement.options
         self.view = view
@@ -73,7 +85,7 @@ class _Planning:
         self.problems = Problems(statement.source)
         self.mode = self.options.mode or catalog.QUERY_MODE_EXACTLY_ONCE
         lateness = self.options.lateness_us
-        self.lateness_us = settings.default_lateness_us if lateness is None else lateness
+        self.lateness_us = QueryLateness(settings.default_lateness_us if lateness is None else lateness)
 
     def plan(self) -> catalog.QueryPlan:
         sink = self._sink()
@@ -232,11 +244,15 @@ class _Planning:
     def _check_options(self, node: Node) -> None:
         """An option that would change nothing is a mistake."""
         scans = [part for part in walk_plan(node) if isinstance(part, Scan)]
-        timed = any(scan.event_time is not None for scan in scans)
+        times = [scan.event_time for scan in scans if scan.event_time is not None]
+        timed = bool(times)
+        late = any(isinstance(time.lateness_us, QueryLateness) for time in times)
+        untimed = "the query has no window and no join by time"
+        stated = "each window goes by processing time or states a LATENESS of its own"
         topics = any(physical.type in _TOPIC_SOURCES for scan in scans for physical in scan.source.physical)
         for name, given, useful, why in (
-            ("lateness", self.options.lateness_us, timed, "the query has no window and no join by time"),
-            ("idle_timeout", self.options.idle_timeout_us, timed, "the query has no window and no join by time"),
+            ("lateness", self.options.lateness_us, late, stated if timed else untimed),
+            ("idle_timeout", self.options.idle_timeout_us, timed, untimed),
             ("start", self.options.start, topics, "the query reads no topic"),
         ):
             if given is not None and not useful:
@@ -249,6 +265,10 @@ class _Planning:
         try:
             placement = decomposer.place(cluster)
         except PlacementFailed as failure:
+            if self.for_people and failure.reason == INSUFFICIENT_CAPACITY:
+                plan = decomposer.decompose(decomposer.place(cluster.without_load()))
+                plan.unplaced = failure.message
+                return plan
             problem = self.statement.source.problem(
                 Step.PLACE, self.statement.offset, failure.message, "", failure.reason
             )

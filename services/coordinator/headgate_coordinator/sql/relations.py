@@ -9,6 +9,7 @@ from sqlglot import exp
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.errors import (
     LOGICAL_SOURCE_NOT_FOUND,
+    NO_PHYSICAL_SOURCE,
     STATEMENT_TOO_LARGE,
 )
 from headgate_coordinator.sql.algebra import (
@@ -19,9 +20,10 @@ from headgate_coordinator.sql.algebra import (
     Scan,
     Source,
 )
+from headgate_coordinator.sql.arguments import argument_name, describe
 from headgate_coordinator.sql.binding import BindQuery, Bound, Context, WithQuery
 from headgate_coordinator.sql.errors import MAX_PROBLEMS, Step, did_you_mean, quoted
-from headgate_coordinator.sql.expressions import Clause, describe
+from headgate_coordinator.sql.expressions import Clause
 from headgate_coordinator.sql.names import fold
 from headgate_coordinator.sql.nodes import offset_of, window_of
 from headgate_coordinator.sql.operators import BindingAbandoned
@@ -99,6 +101,7 @@ class RelationBinder:
             return None
         with_query = visible.get(table.name.lower())
         if with_query is not None:
+            self.context.with_queries_used.add(id(with_query.query))
             bound = self.query(with_query.query, with_query.visible, None)
             return self._named(bound, table, with_query.columns, scope)
         source = self._source(table)
@@ -141,6 +144,7 @@ class RelationBinder:
                 offset_of(table),
                 f"nothing feeds the source {quoted(logical.name)}",
                 f"CREATE PHYSICAL SOURCE FOR {logical.name} TYPE ... first",
+                NO_PHYSICAL_SOURCE,
             )
         source = Source(logical, physical)
         context.sources[name] = source
@@ -150,13 +154,17 @@ class RelationBinder:
         if not self._only(table, "this", "alias", "stream_window", "joins"):
             scope.ranges.append(Range(table.alias_or_name, (), None, wild=True))
             return None
-        if isinstance(table.this, (exp.Table, exp.Subquery)) and not table.alias:
+        if isinstance(table.this, (exp.Table, exp.Subquery)) and not table.alias and window_of(table) is None:
             return self._relation(table.this, visible, scope)
         if not isinstance(table.this, exp.Query):
             self.context.refuse(table, f"{describe(table.this)} in FROM is not offered")
             scope.ranges.append(Range(table.alias_or_name, (), None, wild=True))
             return None
         return self._named(self.query(table.this, visible, None), table, (), scope)
+
+    def named(self, bound: Bound | None, table: exp.Expr, columns: tuple[str, ...]) -> None:
+        """Checks the names that a query which nothing reads gives to its columns."""
+        self._named(bound, table, columns, Scope())
 
     def _named(self, bound: Bound | None, table: exp.Expr, columns: tuple[str, ...], scope: Scope) -> Node | None:
         """Gives a bound relation its alias, its column aliases and its window."""
@@ -273,7 +281,7 @@ class RelationBinder:
     def _only(self, node: exp.Expr, *understood: str) -> bool:
         for key, value in node.args.items():
             if value and key not in understood:
-                plain = f"{key.strip('_').upper().replace('_', ' ')} of {describe(node)} is not offered", ""
+                plain = f"{argument_name(key)} of {describe(node)} is not offered", ""
                 self.context.refuse(node, *_NOT_OFFERED.get(key, plain))
                 return False
         return True

@@ -55,6 +55,13 @@ class Range:
     columns: tuple[tuple[str, Expr], ...]
     window: BoundWindow | None = None
     wild: bool = False
+    _by_name: dict[str, list[Expr]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_name: dict[str, list[Expr]] = {}
+        for name, expr in self.columns:
+            by_name.setdefault(name.lower(), []).append(expr)
+        object.__setattr__(self, "_by_name", by_name)
 
     def optional(self) -> Range:
         """The relation as the side of an outer join that may be missing."""
@@ -66,8 +73,7 @@ class Range:
         return replace(self, columns=columns)
 
     def find(self, name: str) -> list[Expr]:
-        folded = name.lower()
-        found = [expr for column, expr in self.columns if column.lower() == folded]
+        found = self._by_name.get(name.lower(), [])
         if not found and self.window is not None:
             named = self.window.named(name)
             found = [named] if named is not None else []

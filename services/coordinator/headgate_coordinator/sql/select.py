@@ -24,11 +24,12 @@ from headgate_coordinator.sql.algebra import (
     type_of_window,
     walk,
 )
+from headgate_coordinator.sql.arguments import argument_name, describe
 from headgate_coordinator.sql.binding import Bound, Context, WithQuery
 from headgate_coordinator.sql.coercion import is_orderable
 from headgate_coordinator.sql.columns import ColumnBinder, Item
 from headgate_coordinator.sql.errors import Problems, Step
-from headgate_coordinator.sql.expressions import Clause, ExpressionBinder, describe
+from headgate_coordinator.sql.expressions import Clause, ExpressionBinder
 from headgate_coordinator.sql.functions import AGGREGATES
 from headgate_coordinator.sql.groups import Lift
 from headgate_coordinator.sql.nodes import offset_of, window_of
@@ -51,7 +52,11 @@ _NOT_OFFERED = {
     "distribute": ("DISTRIBUTE BY", "Spark decides how rows are spread"),
     "sample": ("TABLESAMPLE", "filter on a column instead"),
     "pivots": ("PIVOT", "use aggregates with FILTER"),
+    "locks": ("FOR UPDATE and the like", "a query reads streams and locks nothing"),
+    "kind": ("SELECT AS STRUCT or AS VALUE", "build a STRUCT among the columns: struct(a, b)"),
+    "connect": ("CONNECT BY", ""),
 }
+_LIMIT_OPTIONS = {"expressions": "BY", "offset": "OFFSET"}
 
 
 class SelectBinder:
@@ -111,7 +116,7 @@ class SelectBinder:
         understood = True
         for key, value in self.select.args.items():
             if value and key not in _SELECT_ARGS:
-                what, hint = _NOT_OFFERED.get(key, (key.strip("_").upper(), ""))
+                what, hint = _NOT_OFFERED.get(key, (argument_name(key), ""))
                 place = value[0] if isinstance(value, list) else value
                 self.context.refuse(
                     place if isinstance(place, exp.Expr) else self.select, f"{what} is not offered", hint
@@ -167,7 +172,7 @@ class SelectBinder:
             return keys
         for key, value in group.args.items():
             if value and key != "expressions":
-                self._refuse_grouping(group, key.strip("_").upper().replace("_", " "))
+                self._refuse_grouping(group, argument_name(key))
                 return [*keys, BAD]
         for node in group.expressions:
             if isinstance(node, (exp.Rollup, exp.Cube, exp.GroupingSets)):
@@ -258,13 +263,22 @@ class SelectBinder:
         limit = self.select.args.get("limit")
         if limit is None:
             return None
-        count = limit.expression if isinstance(limit, exp.Limit) else None
-        if (
-            not isinstance(count, exp.Literal)
-            or count.is_string
-            or not str(count.this).isdigit()
-            or int(count.this) < 1
-        ):
+        for key, value in limit.args.items():
+            if value and key not in ("expression", "count", "direction"):
+                how = _LIMIT_OPTIONS.get(key)
+                if key == "limit_options":
+                    how = next((name for name in ("percent", "with_ties") if value.args.get(name)), None)
+                    if how is None:
+                        continue
+                self.context.refuse(
+                    limit, f"{argument_name(how or key)} of LIMIT is not offered", "write LIMIT n, in each window"
+                )
+                return 0
+        count = limit.expression if isinstance(limit, exp.Limit) else limit.args.get("count")
+        if count is None and isinstance(limit, exp.Fetch):
+            return 1
+        literal = isinstance(count, exp.Literal) and not count.is_string and str(count.this).isdigit()
+        if not literal or int(count.this) < 1:
             self.context.refuse(limit, "LIMIT takes a literal number from 1", "write LIMIT 10")
             return 0
         return int(count.this)
@@ -317,7 +331,7 @@ class SelectBinder:
     def _over(self, over: exp.Window, lift: Lift | None) -> tuple[tuple[Expr, ...], tuple[Order, ...]]:
         for key, value in over.args.items():
             if value and key not in ("this", "partition_by", "order", "over"):
-                self.context.refuse(over, f"{key.strip('_').upper()} of ROW_NUMBER() OVER is not offered")
+                self.context.refuse(over, f"{argument_name(key)} of ROW_NUMBER() OVER is not offered")
         clause = Clause("OVER", aggregates=True)
         partition = [self.expressions.bind(node, clause) for node in over.args.get("partition_by") or []]
         if self.scope.window is not None:

@@ -15,6 +15,10 @@ class PlannerSettings:
     default_idle_timeout_us: int = 60_000_000
     # Relations in one query, each use of a WITH query counted with all that it reads.
     max_relations: int = 200
+    # Parts of all expressions of one query, an alias counted at each use with all that it stands for.
+    max_parts: int = 100_000
+    # Windows that one row may be in.
+    max_overlap: int = 1_000
     # Values in one IN list.
     max_in_list: int = 10_000
     # Slots that a fragment of each kind takes.

@@ -38,7 +38,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStatement(Statement):
-    """CREATE, DROP and STOP of everything but queries and topics: `request` is the API's own.
+    """CREATE, DROP and STOP of everything but CREATE QUERY: `request` is the API's own.
 
     `if_exists` is in the request too (`allow_missing`); `if_not_exists` is only here, as the API has no such field:
     ALREADY_EXISTS then means that nothing is to be done.
@@ -99,7 +99,7 @@ class ExplainStatement(Statement):
 
 
 class ShowKind(StrEnum):
-    """What SHOW and DESCRIBE name. Topics are no resource of the watch."""
+    """What SHOW and DESCRIBE name."""
 
     AGENTS = "AGENTS"
     NETWORK_LINKS = "NETWORK LINKS"
@@ -109,13 +109,16 @@ class ShowKind(StrEnum):
     QUERIES = "QUERIES"
     FRAGMENTS = "FRAGMENTS"
     TOPICS = "TOPICS"
+    PARTITIONS = "PARTITIONS"
+    TRANSFERS = "TRANSFERS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowStatement(Statement):
     """`SHOW kind [FOR name] [LIKE 'pattern'] [WHERE condition] [LIMIT n]`.
 
-    `owner` is the logical source of physical sources, or the query of fragments. `where` goes to `conditions.compile`.
+    `owner` is the logical source of physical sources, the query of fragments, or the topic of partitions and transfers.
+    `where` goes to `conditions.compile`.
     """
 
     kind: ShowKind
@@ -140,22 +143,6 @@ class WatchStatement(Statement):
 
     kind: catalog.ResourceKind.ValueType
     columns: tuple[str, ...] = ()
+    # Where each of the columns was written.
+    column_offsets: tuple[int, ...] = ()
     where: exp.Expr | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicStatement(Statement):
-    """`CREATE TOPIC [IF NOT EXISTS] name [PARTITIONS n] [WITH (setting = value, ...)]`."""
-
-    name: str
-    partitions: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropTopicStatement(Statement):
-    """`DROP TOPIC [IF EXISTS] name`."""
-
-    name: str
-    if_exists: bool = False

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from headgate_coordinator.errors import UNSUPPORTED
+from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.algebra import Agg, Call, Expr, Literal, walk
 from headgate_coordinator.sql.casts import cast_hint, castable, parse_instant
 from headgate_coordinator.sql.coercion import (
@@ -51,6 +51,7 @@ Place = exp.Expr | int | None
 
 BAD: Final = Literal("not an expression", NULL)
 
+_MAX_TYPE_PARTS = 10_000
 _SYMBOL = {"<>": "<>", "<=>": "IS NOT DISTINCT FROM"}
 
 
@@ -162,8 +163,7 @@ class TypeChecker:
         assert isinstance(literal.value, str)
         parsed = parse_instant(literal.value)
         if parsed is None:
-            wanted = "'2026-01-31'" if other.kind is Kind.DATE else "'2026-01-31 12:00:00'"
-            return self.refuse(place, f"{quoted(literal.value)} is no {other}", f"write {wanted}")
+            return self.refuse(place, f"{quoted(literal.value)} is no {other}", f"write {_example(other)}")
         if other.kind is Kind.DATE and parsed.time() == datetime.min.time():
             return Literal(parsed.date(), DATE)
         return Literal(parsed, TIMESTAMP)
@@ -223,6 +223,10 @@ class TypeChecker:
         for side in (operand, pattern):
             if not (side.type.is_text or side.type.kind is Kind.NULL):
                 return self.refuse(place, f"{op.upper()} takes VARCHAR, not {side.type}", "CAST(x AS VARCHAR)")
+        if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+            wrong = _misused_escape(pattern.value, escape or "\\")
+            if wrong:
+                return self.refuse(place, f"the pattern of {op.upper()} {wrong}", "write the escape character twice")
         args = (operand, pattern) if escape is None else (operand, pattern, Literal(escape, VARCHAR))
         return Call(op, args, BOOL, operand.nullable or pattern.nullable)
 
@@ -253,7 +257,7 @@ class TypeChecker:
             if parsed is not None:
                 return Literal(parsed, TIMESTAMP) if target.kind is Kind.TIMESTAMP else Literal(parsed.date(), DATE)
             if not attempt:
-                return self.refuse(place, f"{quoted(operand.value)} is no {target}", "write '2026-01-31 12:00:00'")
+                return self.refuse(place, f"{quoted(operand.value)} is no {target}", f"write {_example(target)}")
         if not castable(operand.type, target):
             return self.refuse(place, f"{operand.type} cannot be cast to {target}", cast_hint(operand.type, target))
         if operand.type == target:
@@ -319,6 +323,15 @@ class TypeChecker:
             type_ = struct(*(StructField(n, v.type) for n, v in zip(names, values, strict=True)))
         except ValueError as error:
             return self.refuse(place, str(error))
+        if _is_huge(type_):
+            self.problems.add(
+                Step.TYPE,
+                _offset(place),
+                f"the STRUCT has more than {_MAX_TYPE_PARTS:,} fields, those inside it included",
+                "leave out what is not needed",
+                STATEMENT_TOO_LARGE,
+            )
+            return BAD
         return Call("struct", tuple(values), type_, False)
 
     def call(self, name: str, args: Sequence[Expr], place: Place, places: Sequence[Place]) -> Expr:
@@ -426,6 +439,37 @@ class TypeChecker:
     def _fault(self, name: str, fault: ArgumentFault, place: Place, places: Sequence[Place]) -> Literal:
         at = places[fault.index] if fault.index < len(places) else place
         return self.refuse(at, f"argument {fault.index + 1} of {name.upper()} {fault.message}", fault.suggestion)
+
+
+def _is_huge(type_: DataType) -> bool:
+    """Whether a type has more parts than anyone needs: a STRUCT of a STRUCT, twice each, doubles with every level."""
+    parts = 0
+    stack = [type_]
+    while stack:
+        current = stack.pop()
+        parts += 1
+        if parts > _MAX_TYPE_PARTS:
+            return True
+        stack.extend(field.type for field in current.fields)
+        stack.extend(inner for inner in (current.key, current.element) if inner is not None)
+    return False
+
+
+def _example(type_: DataType) -> str:
+    return "'2026-01-31'" if type_.kind is Kind.DATE else "'2026-01-31 12:00:00'"
+
+
+def _misused_escape(pattern: str, escape: str) -> str:
+    """What is wrong with the escapes of a LIKE pattern; Spark fails on a row for the same reasons."""
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, None)
+            if following is None:
+                return f"ends with the escape character {escape}"
+            if following not in ("_", "%", escape):
+                return f"has {escape} before {following}, where only _, % and {escape} can be escaped"
+    return ""
 
 
 def _truth(operand: Expr) -> Expr:

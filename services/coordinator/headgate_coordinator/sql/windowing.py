@@ -17,6 +17,7 @@ from headgate_coordinator.sql.algebra import (
 )
 from headgate_coordinator.sql.binding import Context
 from headgate_coordinator.sql.coercion import is_decimal, is_integral
+from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.errors import Step, quoted
 from headgate_coordinator.sql.expressions import Clause
 from headgate_coordinator.sql.nodes import StreamWindow, TimeUnit, WindowKind, offset_of
@@ -46,6 +47,8 @@ class WindowBinder:
             window.advance_us or 0,
             window.offset_us or 0,
         )
+        if not self._overlap_allowed(shape, window):
+            return None
         lateness = window.lateness_us if window.lateness_us is not None else self.context.lateness_us
         time: Expr | None = None
         times: tuple[WindowTime, ...] = ()
@@ -63,6 +66,20 @@ class WindowBinder:
         column = self.context.ids.column("window", type_of_window, False)
         assigned = AssignWindow(node, shape, time, column, lateness, offset_of(window), times)
         return assigned, BoundWindow(shape, column, window.spelling)
+
+    def _overlap_allowed(self, shape: Window, window: StreamWindow) -> bool:
+        """Refuses windows that overlap so much that every row would be kept many times over."""
+        most = self.context.settings.max_overlap
+        overlap = -(-shape.size_us // shape.step_us) if shape.step_us else 1
+        if overlap <= most:
+            return True
+        least = show_duration(-(-shape.size_us // most))
+        self.context.refuse(
+            window,
+            f"each row would be in {overlap:,} windows; at most {most:,} are allowed",
+            f"ADVANCE BY at least {least}, or make SIZE smaller",
+        )
+        return False
 
     def _times(self, window: StreamWindow, scope: Scope) -> tuple[WindowTime, ...]:
         """How each relation tells the time of the window; empty after a problem was noted."""

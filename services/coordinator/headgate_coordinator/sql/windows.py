@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headgate_coordinator.errors import UNSUPPORTED
 from headgate_coordinator.sql.durations import duration, parse_duration
 from headgate_coordinator.sql.errors import QuerySyntaxError, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.nodes import StreamWindow, TimeUnit, WindowKind, WindowSpelling
@@ -212,6 +213,13 @@ class WindowSyntax(_Base):
         wrapped = self._curr.token_type is TokenType.TABLE and self._next.token_type is TokenType.L_PAREN
         at = self._index + 2 * wrapped
         called = at + 1 < self._tokens_size and self._tokens[at + 1].token_type is TokenType.L_PAREN
+        if called and self._tokens[at].text.upper() == "CUMULATE":
+            raise QuerySyntaxError(
+                "CUMULATE windows are not offered",
+                self._tokens[at].start,
+                "use HOP, or TUMBLE with the smaller size and add up",
+                UNSUPPORTED,
+            )
         if not called or self._tokens[at].text.upper() not in _TABLE_FUNCTIONS:
             return super()._parse_table(*args, **kwargs)
         self._advance(2 * wrapped)
@@ -270,6 +278,13 @@ class WindowSyntax(_Base):
             table = self._parse_select(table=True)
         else:
             table = self._parse_table_parts()
+        # Brackets around a name or a sub-select say nothing, and the window must hang on what it reads.
+        while (
+            isinstance(table, exp.Subquery)
+            and isinstance(table.this, (exp.Table, exp.Subquery))
+            and not any(value for key, value in table.args.items() if key != "this")
+        ):
+            table = table.this
         if not isinstance(table, (exp.Table, exp.Subquery)):
             raise self._refusal("expected a source or a sub-select", token)
         return table

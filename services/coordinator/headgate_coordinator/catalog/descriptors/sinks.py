@@ -11,9 +11,9 @@ from headgate_coordinator.catalog.descriptors.kafka import (
     KAFKA_TOPIC,
     SECURITY,
     security_faults,
-    topic_fault,
 )
 from headgate_coordinator.catalog.descriptors.options import Fault, Option, OptionType
+from headgate_coordinator.sql.names import topic_fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,13 @@ from headgate_coordinator.errors import CATALOG_TOO_NEW
 FOLDER = Path(__file__).parent
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: Connection) -> bool:
+    """Whether there was anything to do."""
     config = configuration(connection)
     scripts = ScriptDirectory.from_config(config)
     current = MigrationContext.configure(connection).get_current_heads()
     if current == tuple(scripts.get_heads()):
-        return
+        return False
     known = {script.revision for script in scripts.walk_revisions()}
     unknown = sorted(set(current) - known)
     if unknown:
@@ -44,6 +45,7 @@ def migrate(connection: Connection) -> None:
     if not current:
         connection.execute(schema.revision.insert(), {"id": 1, "value": 0, "compacted": 0})
     triggers.install(connection)
+    return True
 
 
 def configuration(connection: Connection, folder: Path = FOLDER) -> Config:

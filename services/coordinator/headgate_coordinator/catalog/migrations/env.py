@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+import headgate_coordinator.catalog.log.schema  # noqa: F401 - its tables are in the metadata once it is imported
 from headgate_coordinator.catalog import triggers
 from headgate_coordinator.catalog.schema import metadata
 

@@ -21,6 +21,10 @@ class Column:
     type: DataType = field(compare=False)
     nullable: bool = field(default=True, compare=False)
 
+    @property
+    def size(self) -> int:
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:
@@ -33,15 +37,33 @@ class Literal:
     def nullable(self) -> bool:
         return self.value is None
 
+    @property
+    def size(self) -> int:
+        """A long text counts as several parts: it is written out wherever it stands."""
+        return 1 + len(self.value) // 64 if isinstance(self.value, (str, bytes)) else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar operator or function of `functions.SCALARS`, applied."""
+    """A scalar operator or function of `functions.SCALARS`, applied.
+
+    `size` is the number of parts of the whole expression, as often as each stands in it: an expression may hold another
+    many times over. It and the hash are known from the start, so that asking for them takes no walk.
+    """
 
     op: str
     args: tuple[Expr, ...]
     type: DataType
     nullable: bool = True
+    size: int = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(arg.size for arg in self.args))
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.type, self.nullable)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +77,10 @@ class Agg:
     distinct: bool = False
     filter: Expr | None = None
     ignore_nulls: bool = False
+    size: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(part.size for part in children(self)))
 
 
 Expr = Column | Literal | Call | Agg

@@ -40,6 +40,10 @@ class Source:
         return hash(self.logical.uid)
 
 
+class QueryLateness(int):
+    """A lateness that comes from the query as a whole, told apart from those that its windows state."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """What gives rows of a scan their time: `expression` over the scan's columns, as the extra column `column`.

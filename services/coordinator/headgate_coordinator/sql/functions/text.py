@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from headgate_coordinator.sql.algebra import Expr
+from headgate_coordinator.sql.algebra import Expr, Literal
+from headgate_coordinator.sql.functions.formats import FormatFault, check_format
+from headgate_coordinator.sql.functions.regular import RegularFault, check_regular, check_replacement
 from headgate_coordinator.sql.functions.signature import (
     ANY,
     BYTES,
@@ -39,22 +40,58 @@ from headgate_coordinator.sql.types import (
 )
 
 
-def _regular_expression(args: Sequence[Expr], result: DataType) -> DataType:
-    """Checks what can be checked of a pattern for Java's regular expressions: that its brackets and escapes end."""
+def _groups(args: Sequence[Expr]) -> int:
+    """The number of groups of a regular expression, which is the second argument."""
     pattern = literal_text(args, 1)
     if len(pattern) > 10_000:
         raise ArgumentFault(1, "is longer than 10,000 characters")
     try:
-        re.compile(pattern)
-    except re.error as error:
-        # Java knows some forms that Python does not; refuse only what neither can read.
-        if re.search(r"unterminated|missing \)|unbalanced|bad escape \(end|nothing to repeat", str(error)):
-            raise ArgumentFault(1, f"is no regular expression: {error}") from None
-    return result
+        return check_regular(pattern)
+    except RegularFault as fault:
+        raise ArgumentFault(1, f"is no regular expression: it {fault.message}", fault.suggestion) from None
 
 
 def _regexp(result: DataType) -> object:
-    return lambda args: _regular_expression(args, result)
+    def check(args: Sequence[Expr]) -> DataType:
+        _groups(args)
+        return result
+
+    return check
+
+
+def _extracted(result: DataType) -> object:
+    """A group of a regular expression: the first, or the one that the third argument counts."""
+
+    def check(args: Sequence[Expr]) -> DataType:
+        groups = _groups(args)
+        if len(args) == 2:
+            if not groups:
+                raise ArgumentFault(1, "has no group", "bracket what is meant, or ask for group 0, the whole match")
+            return result
+        asked = args[2].value if isinstance(args[2], Literal) else None
+        if isinstance(asked, int) and not 0 <= asked <= groups:
+            raise ArgumentFault(2, f"asks for group {asked}", f"the pattern has {groups}; 0 is the whole match")
+        return result
+
+    return check
+
+
+def _replaced(args: Sequence[Expr]) -> DataType:
+    groups = _groups(args)
+    if isinstance(args[2], Literal) and isinstance(args[2].value, str):
+        try:
+            check_replacement(args[2].value, groups)
+        except RegularFault as fault:
+            raise ArgumentFault(2, fault.message, fault.suggestion) from None
+    return VARCHAR
+
+
+def _formatted(args: Sequence[Expr]) -> DataType:
+    try:
+        check_format(literal_text(args, 0), [arg.type for arg in args[1:]])
+    except FormatFault as fault:
+        raise ArgumentFault(fault.index, fault.message, fault.suggestion) from None
+    return VARCHAR
 
 
 def _path(args: Sequence[Expr]) -> DataType:
@@ -71,7 +108,9 @@ def _from_json(args: Sequence[Expr]) -> DataType:
         try:
             type_ = parse_type(f"STRUCT<{text}>")
         except TypeSyntaxError as error:
-            raise ArgumentFault(1, f"is no type: {error.message}", "write 'STRUCT<a: INT32, b: VARCHAR>'") from None
+            ended = error.offset >= len("STRUCT<") + len(text)
+            fault = "it ends where a type must follow" if ended else error.message
+            raise ArgumentFault(1, f"is no type: {fault}", "write 'STRUCT<a: INT32, b: VARCHAR>'") from None
     if type_.kind not in (Kind.STRUCT, Kind.ARRAY, Kind.MAP):
         raise ArgumentFault(1, "must be a STRUCT, ARRAY or MAP")
     return type_
@@ -132,7 +171,7 @@ TEXT_FUNCTIONS = (
     _f("space", [SMALL], VARCHAR),
     _f("levenshtein", [TEXT, TEXT], INT32),
     _f("soundex", [TEXT], VARCHAR),
-    _f("format_string", [TEXT_LITERAL], VARCHAR, variadic=ANY, synonyms=("printf",)),
+    _f("format_string", [TEXT_LITERAL], _formatted, variadic=ANY, synonyms=("printf",)),
     _f("format_number", [NUMBER, SMALL_LITERAL], VARCHAR),
     _f("base64", [TEXT_OR_BYTES], VARCHAR),
     _f("unbase64", [TEXT], BINARY),
@@ -147,9 +186,9 @@ TEXT_FUNCTIONS = (
     _f("hash", [COMPARABLE], INT32, variadic=COMPARABLE, null_if="never"),
     _f("xxhash64", [COMPARABLE], INT64, variadic=COMPARABLE, null_if="never"),
     _f("regexp_like", [TEXT, TEXT_LITERAL], _regexp(BOOL), synonyms=("rlike", "regexp")),
-    _f("regexp_extract", [TEXT, TEXT_LITERAL], _regexp(VARCHAR), optional=(SMALL,)),
-    _f("regexp_extract_all", [TEXT, TEXT_LITERAL], _regexp(array(VARCHAR)), optional=(SMALL,)),
-    _f("regexp_replace", [TEXT, TEXT_LITERAL, TEXT], _regexp(VARCHAR)),
+    _f("regexp_extract", [TEXT, TEXT_LITERAL], _extracted(VARCHAR), optional=(SMALL,)),
+    _f("regexp_extract_all", [TEXT, TEXT_LITERAL], _extracted(array(VARCHAR)), optional=(SMALL,)),
+    _f("regexp_replace", [TEXT, TEXT_LITERAL, TEXT], _replaced),
     _f("regexp_count", [TEXT, TEXT_LITERAL], _regexp(INT32)),
     _f("regexp_instr", [TEXT, TEXT_LITERAL], _regexp(INT32)),
     _f("regexp_substr", [TEXT, TEXT_LITERAL], _regexp(VARCHAR), null_if="always"),

@@ -20,10 +20,9 @@ from headgate_coordinator.sql.functions.signature import (
     Param,
     literal_text,
 )
+from headgate_coordinator.sql.functions.times import TimePatternFault, check_time_pattern
 from headgate_coordinator.sql.types import DATE, FLOAT64, INT32, INT64, TIMESTAMP, VARCHAR, DataType, Kind, decimal
 
-# Letters that Spark's patterns know; others must be quoted.
-_PATTERN_LETTERS = set("GyDMLdQqEFahHKkmsSVzOXxu")
 TRUNCATION_UNITS = (
     *("YEAR", "YYYY", "YY", "QUARTER", "MONTH", "MM", "MON", "WEEK", "DAY", "DD"),
     *("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"),
@@ -35,18 +34,15 @@ EXTRACTED = {**dict.fromkeys(_WHOLE_PARTS, INT32), "SECOND": decimal(8, 6)}
 COUNTED_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 
-def _pattern(index: int, result: DataType) -> object:
-    """Checks a pattern of Spark's, such as 'yyyy-MM-dd HH:mm:ss'."""
+def _pattern(index: int, result: DataType, reading: bool = False) -> object:
+    """Checks a pattern of Spark's, such as 'yyyy-MM-dd HH:mm:ss'; `reading` where times are read with it."""
 
     def check(args: Sequence[Expr]) -> DataType:
         if index < len(args):
-            pattern = literal_text(args, index)
-            for part in pattern.split("'")[::2]:
-                for letter in part:
-                    if letter.isalpha() and letter not in _PATTERN_LETTERS:
-                        raise ArgumentFault(
-                            index, f"has the letter {letter}, which means nothing in a pattern", "quote it: 'T'"
-                        )
+            try:
+                check_time_pattern(literal_text(args, index), reading)
+            except TimePatternFault as fault:
+                raise ArgumentFault(index, fault.message, fault.suggestion) from None
         return result
 
     return check
@@ -90,9 +86,9 @@ TIME_FUNCTIONS = (
     _f("current_date", [], DATE, synonyms=("curdate",)),
     _f("date_trunc", [TEXT_LITERAL, TIME], _truncated),
     _f("date_format", [TIME, TEXT_LITERAL], _pattern(1, VARCHAR)),
-    _f("to_timestamp", [TEXT], _pattern(1, TIMESTAMP), optional=(TEXT_LITERAL,)),
-    _f("try_to_timestamp", [TEXT], _pattern(1, TIMESTAMP), optional=(TEXT_LITERAL,), null_if="always"),
-    _f("to_date", [TEXT], _pattern(1, DATE), optional=(TEXT_LITERAL,)),
+    _f("to_timestamp", [TEXT], _pattern(1, TIMESTAMP, reading=True), optional=(TEXT_LITERAL,)),
+    _f("try_to_timestamp", [TEXT], _pattern(1, TIMESTAMP, reading=True), optional=(TEXT_LITERAL,), null_if="always"),
+    _f("to_date", [TEXT], _pattern(1, DATE, reading=True), optional=(TEXT_LITERAL,)),
     _f("unix_timestamp", [TIME], INT64),
     _f("unix_seconds", [INSTANT], INT64),
     _f("unix_millis", [INSTANT], INT64),

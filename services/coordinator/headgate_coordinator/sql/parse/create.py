@@ -9,8 +9,10 @@ from google.protobuf.message import Message
 from sqlglot.tokenizer_core import TokenType
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_coordinator.catalog import descriptors
 from headgate_coordinator.catalog.descriptors import Fault
+from headgate_coordinator.catalog.log import settings
 from headgate_coordinator.errors import (
     EMPTY_SCHEMA,
     INVALID_CONFIG,
@@ -23,7 +25,7 @@ from headgate_coordinator.sql.errors import Problem, Problems, StatementError, S
 from headgate_coordinator.sql.parse.cursor import Cursor
 from headgate_coordinator.sql.parse.options import Option, take_options, take_value
 from headgate_coordinator.sql.parse.query import take_query
-from headgate_coordinator.sql.statements import CreateTopicStatement, RequestStatement, Statement
+from headgate_coordinator.sql.statements import RequestStatement, Statement
 from headgate_coordinator.sql.types import TypeSyntaxError, parse_type
 from headgate_coordinator.sql.types.schema import column_name_fault
 
@@ -360,22 +362,27 @@ def take_link(cursor: Cursor) -> tuple[str, str]:
     return sending, cursor.take_name("receiving agent")
 
 
-def _topic(cursor: Cursor, start: int) -> CreateTopicStatement:
+def _topic(cursor: Cursor, start: int) -> RequestStatement:
     if_not_exists = _if_not_exists(cursor)
-    name = cursor.take_name("topic")
-    partitions = cursor.take_integer("the number of partitions", 1, 10_000) if cursor.accept("PARTITIONS") else None
+    name = cursor.take_topic()
+    partitions = cursor.take_integer("the number of partitions", 1, 10_000) if cursor.accept("PARTITIONS") else 0
+    group = cursor.take_string("the group of agents") if cursor.accept("GROUP") else ""
     options = take_options(cursor)
     for option in options:
         if option.scope:
             raise cursor.refusal(f"{option.scope} has no place here", option.offset)
-    cursor.expect_end(("PARTITIONS", "WITH"))
-    return CreateTopicStatement(
-        text=cursor.text_between(start, cursor.tokens[-1].end + 1),
-        source=cursor.source,
-        offset=start,
-        verb="CREATE TOPIC",
-        name=name,
-        partitions=partitions,
-        settings={option.key: option.value for option in options},
-        if_not_exists=if_not_exists,
+    cursor.expect_end(("PARTITIONS", "GROUP", "WITH"))
+    request = log.CreateTopicRequest(
+        name=name, partitions=partitions, group=group, settings=_topic_settings(cursor, options)
     )
+    return _made(cursor, start, "CREATE TOPIC", request, if_not_exists)
+
+
+def _topic_settings(cursor: Cursor, options: list[Option]) -> log.TopicSettings | None:
+    if not options:
+        return None
+    try:
+        return settings.from_text({option.key: option.value for option in options})
+    except settings.BadSetting as bad:
+        at = next(option.offset for option in options if option.key == bad.key)
+        raise cursor.refusal(bad.message, at, bad.suggestion, INVALID_CONFIG) from None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate_common.errors import HeadgateError, Reason
+from headgate_coordinator.errors import INVALID_NAME
 from headgate_coordinator.sql import names
 from headgate_coordinator.sql.durations import duration, parse_duration
 from headgate_coordinator.sql.errors import SourceText, StatementError, Step, did_you_mean, one_of, quoted
@@ -102,11 +103,29 @@ class Cursor:
             self.index += 1
         return self.fold(self.source.text[token.start : end + 1], what, token.start)
 
+    def take_topic(self) -> str:
+        """The name of a topic by Kafka's rule, quoted or not, case kept. Dots and dashes need no quotes here."""
+        token = self.current
+        if token is None or not (token.token_type is TokenType.IDENTIFIER or self._goes_on(token, ".")):
+            raise self.expected("the name of the topic")
+        self.index += 1
+        name, end = token.text, token.end
+        if token.token_type is not TokenType.IDENTIFIER:
+            while (next_ := self.current) is not None and next_.start == end + 1 and self._goes_on(next_, "."):
+                end = next_.end
+                self.index += 1
+            name = self.source.text[token.start : end + 1]
+        fault = names.topic_fault(name)
+        if fault:
+            raise self.refusal(f"{name[:60]!a} names no topic: {fault}", token.start, reason=INVALID_NAME)
+        return name
+
     @staticmethod
-    def _goes_on(token: Token) -> bool:
+    def _goes_on(token: Token, also: str = "") -> bool:
         if token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.IDENTIFIER):
             return False
-        return token.token_type is TokenType.DASH or token.text.replace("_", "a").isalnum()
+        text = token.text.replace("_", "a")
+        return token.token_type is TokenType.DASH or (text.replace(also, "a") if also else text).isalnum()
 
     def fold(self, name: str, what: str, offset: int) -> str:
         try:

@@ -6,11 +6,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
+from headgate.log import v1 as log
 from headgate_coordinator.errors import UNSUPPORTED
 from headgate_coordinator.sql.errors import did_you_mean, one_of
 from headgate_coordinator.sql.parse.create import take_link
 from headgate_coordinator.sql.parse.cursor import Cursor
-from headgate_coordinator.sql.statements import DropTopicStatement, RequestStatement, Statement
+from headgate_coordinator.sql.statements import RequestStatement, Statement
 
 _KINDS = ("LOGICAL SOURCE", "PHYSICAL SOURCE", "SINK", "QUERY", "AGENT", "NETWORK LINK", "TOPIC")
 _MODES = {"SOFT": catalog.STOP_MODE_SOFT, "HARD": catalog.STOP_MODE_HARD}
@@ -72,16 +73,9 @@ def take_drop(cursor: Cursor, start: int) -> Statement:
             exists,
         )
     if cursor.accept("TOPIC"):
-        exists, name = _named(cursor, "topic")
-        cursor.expect_end()
-        return DropTopicStatement(
-            text=cursor.text_between(start, cursor.tokens[-1].end + 1),
-            source=cursor.source,
-            offset=start,
-            verb="DROP TOPIC",
-            name=name,
-            if_exists=exists,
-        )
+        exists = _if_exists(cursor)
+        topic = log.DropTopicRequest(name=cursor.take_topic(), allow_missing=exists)
+        return _made(cursor, start, "DROP TOPIC", topic, exists)
     if cursor.word() in _ELSEWHERE:
         raise cursor.refusal(
             f"there is no DROP {cursor.word()}", suggestion=_ELSEWHERE[cursor.word()], reason=UNSUPPORTED

@@ -31,6 +31,14 @@ QUERY_OPTIONS = {
 }
 # The limit of CreateQueryRequest.deployment_deadline.
 MAX_DEADLINE_US = 604_800_000_000
+_ELSEWHERE = (
+    (
+        "EMIT",
+        ("CHANGES", "FINAL", "ON"),
+        "remove it: a window gives its rows when it ends, and an aggregate without one every change",
+    ),
+    ("MATCH_RECOGNIZE", ("(",), "compare rows with a JOIN within a time range"),
+)
 QUERY_BEGINS = ("SELECT", "WITH", "FROM", "(")
 
 
@@ -50,6 +58,7 @@ def take_query(cursor: Cursor, start: int, *, name: str | None = None, if_not_ex
     if cursor.word() not in QUERY_BEGINS:
         raise cursor.expected("a query (SELECT ...)", ["SELECT"])
     begin = cursor.index
+    _refuse_by_name(cursor)
     end = _end_of_select(cursor)
     select_tokens = cursor.tokens[begin:end]
     cursor.index = end
@@ -58,6 +67,12 @@ def take_query(cursor: Cursor, start: int, *, name: str | None = None, if_not_ex
             raise cursor.refusal("the sink is named twice", cursor.tokens[end].start)
         sink_offset = cursor.offset
         sink = cursor.take_name("sink")
+        if cursor.at("FROM"):
+            raise cursor.refusal(
+                "INTO comes after the whole query", cursor.tokens[end].start, f"write SELECT ... FROM ... INTO {sink}"
+            )
+        if cursor.at("INTO"):
+            raise cursor.refusal("the sink is named twice")
     options = _query_options(cursor, take_options(cursor))
     if cursor.at("INTO"):
         raise cursor.refusal("INTO comes before WITH (...)")
@@ -77,6 +92,22 @@ def take_query(cursor: Cursor, start: int, *, name: str | None = None, if_not_ex
         options=options,
         if_not_exists=if_not_exists,
     )
+
+
+def _refuse_by_name(cursor: Cursor) -> None:
+    """Refuses clauses of other systems by their names, which the parser would take for aliases."""
+    read = False
+    for index in range(cursor.index, len(cursor.tokens) - 1):
+        word, following = (cursor.tokens[index + step].text.upper() for step in (0, 1))
+        read = read or word == "FROM"
+        for clause, after, instead in _ELSEWHERE:
+            if read and word == clause and following in after:
+                raise cursor.refusal(
+                    f"{clause if following == '(' else f'{clause} {following}'} is not offered",
+                    cursor.tokens[index].start,
+                    instead,
+                    reason=UNSUPPORTED,
+                )
 
 
 def _end_of_select(cursor: Cursor) -> int:

@@ -31,6 +31,8 @@ _SHOWN = {
     "QUERIES": ShowKind.QUERIES,
     "FRAGMENTS": ShowKind.FRAGMENTS,
     "TOPICS": ShowKind.TOPICS,
+    "PARTITIONS": ShowKind.PARTITIONS,
+    "TRANSFERS": ShowKind.TRANSFERS,
 }
 _DESCRIBED = {
     "AGENT": ShowKind.AGENTS,
@@ -42,7 +44,12 @@ _DESCRIBED = {
     "QUERY": ShowKind.QUERIES,
     "TOPIC": ShowKind.TOPICS,
 }
-_OWNED = {ShowKind.PHYSICAL_SOURCES: "logical source", ShowKind.FRAGMENTS: "query"}
+_OWNED = {
+    ShowKind.PHYSICAL_SOURCES: "logical source",
+    ShowKind.FRAGMENTS: "query",
+    ShowKind.PARTITIONS: "topic",
+    ShowKind.TRANSFERS: "topic",
+}
 WATCHED = {
     "agents": catalog.RESOURCE_KIND_AGENT,
     "workers": catalog.RESOURCE_KIND_AGENT,
@@ -54,6 +61,9 @@ WATCHED = {
     "sinks": catalog.RESOURCE_KIND_SINK,
     "queries": catalog.RESOURCE_KIND_QUERY,
     "fragments": catalog.RESOURCE_KIND_FRAGMENT,
+    "topics": catalog.RESOURCE_KIND_TOPIC,
+    "partitions": catalog.RESOURCE_KIND_PARTITION,
+    "transfers": catalog.RESOURCE_KIND_TRANSFER,
 }
 _FORMATS = {"TEXT": catalog.EXPLAIN_FORMAT_TEXT, "DOT": catalog.EXPLAIN_FORMAT_DOT}
 
@@ -79,7 +89,7 @@ def take_show(cursor: Cursor, start: int) -> ShowStatement:
             raise cursor.refusal(f"SHOW {kind} takes no FOR")
         cursor.accept("FOR")
         cursor.accept(*_OWNED[kind].upper().split(" "))
-        owner = cursor.take_name(_OWNED[kind])
+        owner = cursor.take_topic() if _OWNED[kind] == "topic" else cursor.take_name(_OWNED[kind])
     if cursor.accept("LIKE"):
         like = cursor.take_string("a pattern")
     where = _where(cursor, ("LIMIT",))
@@ -117,7 +127,7 @@ def take_describe(cursor: Cursor, start: int) -> DescribeStatement:
     """The statement after DESCRIBE."""
     # A lone word is a name, whatever it says: DESCRIBE sink.
     kind = _accept_kind(cursor, _DESCRIBED) if len(cursor.tokens) - cursor.index > 1 else None
-    name = cursor.take_name("resource")
+    name = cursor.take_topic() if kind is ShowKind.TOPICS else cursor.take_name("resource")
     cursor.expect_end()
     return DescribeStatement(
         text=cursor.text_between(start, cursor.tokens[-1].end + 1),
@@ -161,9 +171,10 @@ def take_watch(cursor: Cursor, start: int) -> WatchStatement:
     """The statement after WATCH: `SELECT columns FROM kind [WHERE condition]`, and nothing more of a SELECT."""
     cursor.expect("SELECT", where="after WATCH")
     columns: list[str] = []
+    places: list[int] = []
     if not cursor.accept("*"):
-        columns.append(_column(cursor))
-        while cursor.accept(","):
+        while not columns or cursor.accept(","):
+            places.append(cursor.offset)
             columns.append(_column(cursor))
     cursor.expect("FROM", where="or `,` after the columns")
     at = cursor.offset
@@ -182,6 +193,7 @@ def take_watch(cursor: Cursor, start: int) -> WatchStatement:
         verb="WATCH",
         kind=WATCHED[word],
         columns=tuple(columns),
+        column_offsets=tuple(places),
         where=where,
     )
 

@@ -80,6 +80,7 @@ class QueryPlan(_message.Message):
     LOGICAL_PLAN_FIELD_NUMBER: _builtins.int
     OPTIMISED_PLAN_FIELD_NUMBER: _builtins.int
     BOUNDED_FIELD_NUMBER: _builtins.int
+    UNPLACED_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """1."""
     mode: _resources_pb2.QueryMode.ValueType
@@ -91,6 +92,10 @@ class QueryPlan(_message.Message):
     bounded: _builtins.bool
     """Whether every source ends by itself, so that the query ends TERMINATED. With bounded and unbounded sources in one
     query, the bounded ones end alone: they no longer hold the others back, and the query goes on.
+    """
+    unplaced: _builtins.str
+    """Only in an answer of ExplainQuery: why the query could not be placed now. The fragments are then placed as if every
+    agent had slots free. Empty in a plan that can run.
     """
     @_builtins.property
     def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentPlan]:
@@ -115,10 +120,11 @@ class QueryPlan(_message.Message):
         logical_plan: _builtins.str = ...,
         optimised_plan: _builtins.str = ...,
         bounded: _builtins.bool = ...,
+        unplaced: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounded", b"bounded", "edges", b"edges", "format_version", b"format_version", "fragments", b"fragments", "logical_plan", b"logical_plan", "mode", b"mode", "optimised_plan", b"optimised_plan", "uses", b"uses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounded", b"bounded", "edges", b"edges", "format_version", b"format_version", "fragments", b"fragments", "logical_plan", b"logical_plan", "mode", b"mode", "optimised_plan", b"optimised_plan", "unplaced", b"unplaced", "uses", b"uses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -518,6 +518,9 @@ class Agent(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     HAS_ENGINE_FIELD_NUMBER: _builtins.int
+    KAFKA_ADDRESS_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, as in the rule above."""
     uid: _builtins.str
@@ -546,6 +549,12 @@ class Agent(_message.Message):
     """Revision of its last change."""
     has_engine: _builtins.bool
     """Whether it has an engine to run compute fragments with."""
+    kafka_address: _builtins.str
+    """Where Kafka clients reach it: host:port; empty if it serves none."""
+    node_id: _builtins.int
+    """A number that no other agent has or had: what Kafka clients know it by."""
+    present: _builtins.bool
+    """Whether its session lives: it may hold grants, and is a member of the ring that partitions are spread over."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free labels."""
@@ -560,7 +569,9 @@ class Agent(_message.Message):
 
     @_builtins.property
     def resources(self) -> Global___AgentResources:
-        """What it last reported about itself."""
+        """What it last reported about itself. Only in the answers of AgentService by the leading coordinator: it changes all the
+        time, so it is in no snapshot, no watch and no condition.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -588,10 +599,13 @@ class Agent(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         has_engine: _builtins.bool = ...,
+        kafka_address: _builtins.str = ...,
+        node_id: _builtins.int = ...,
+        present: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "create_time", b"create_time", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "resources", b"resources", "revision", b"revision", "roles", b"roles", "slots", b"slots", "slots_used", b"slots_used", "state", b"state", "state_reason", b"state_reason", "uid", b"uid", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "create_time", b"create_time", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "node_id", b"node_id", "peers", b"peers", "present", b"present", "protocol_version", b"protocol_version", "resources", b"resources", "revision", b"revision", "roles", b"roles", "slots", b"slots", "slots_used", b"slots_used", "state", b"state", "state_reason", b"state_reason", "uid", b"uid", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,6 +12,8 @@ from headgate.catalog.v1 import query_service_pb2 as _query_service_pb2
 from headgate.catalog.v1 import resources_pb2 as _resources_pb2
 from headgate.catalog.v1 import sink_service_pb2 as _sink_service_pb2
 from headgate.catalog.v1 import source_service_pb2 as _source_service_pb2
+from headgate.log.v1 import resources_pb2 as _resources_pb2_1
+from headgate.log.v1 import topic_service_pb2 as _topic_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -192,6 +194,9 @@ class Resource(_message.Message):
     SINK_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     FRAGMENT_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TRANSFER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> _resources_pb2.Agent:
         """An agent."""
@@ -220,6 +225,18 @@ class Resource(_message.Message):
     def fragment(self) -> _resources_pb2.Fragment:
         """A fragment."""
 
+    @_builtins.property
+    def topic(self) -> _resources_pb2_1.Topic:
+        """A topic."""
+
+    @_builtins.property
+    def partition(self) -> _resources_pb2_1.Partition:
+        """A partition."""
+
+    @_builtins.property
+    def transfer(self) -> _resources_pb2_1.Transfer:
+        """The hand-over of a partition."""
+
     def __init__(
         self,
         *,
@@ -230,12 +247,15 @@ class Resource(_message.Message):
         sink: _resources_pb2.Sink | None = ...,
         query: _resources_pb2.Query | None = ...,
         fragment: _resources_pb2.Fragment | None = ...,
+        topic: _resources_pb2_1.Topic | None = ...,
+        partition: _resources_pb2_1.Partition | None = ...,
+        transfer: _resources_pb2_1.Transfer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "fragment", b"fragment", "logical_source", b"logical_source", "network_link", b"network_link", "physical_source", b"physical_source", "query", b"query", "resource", b"resource", "sink", b"sink"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "fragment", b"fragment", "logical_source", b"logical_source", "network_link", b"network_link", "partition", b"partition", "physical_source", b"physical_source", "query", b"query", "resource", b"resource", "sink", b"sink", "topic", b"topic", "transfer", b"transfer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "fragment", b"fragment", "logical_source", b"logical_source", "network_link", b"network_link", "physical_source", b"physical_source", "query", b"query", "resource", b"resource", "sink", b"sink"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "fragment", b"fragment", "logical_source", b"logical_source", "network_link", b"network_link", "partition", b"partition", "physical_source", b"physical_source", "query", b"query", "resource", b"resource", "sink", b"sink", "topic", b"topic", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_resource: _TypeAlias = _typing.Literal["agent", "network_link", "logical_source", "physical_source", "sink", "query", "fragment"]  # noqa: Y015
+    _WhichOneofReturnType_resource: _TypeAlias = _typing.Literal["agent", "network_link", "logical_source", "physical_source", "sink", "query", "fragment", "topic", "partition", "transfer"]  # noqa: Y015
     _WhichOneofArgType_resource: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_resource) -> _WhichOneofReturnType_resource | None: ...
 
@@ -379,6 +399,9 @@ class BundleItem(_message.Message):
     CREATE_QUERY_FIELD_NUMBER: _builtins.int
     STOP_QUERY_FIELD_NUMBER: _builtins.int
     DROP_QUERY_FIELD_NUMBER: _builtins.int
+    CREATE_TOPIC_FIELD_NUMBER: _builtins.int
+    ALTER_TOPIC_FIELD_NUMBER: _builtins.int
+    DROP_TOPIC_FIELD_NUMBER: _builtins.int
     statement: _builtins.str
     """One or more statements that change something."""
     @_builtins.property
@@ -433,6 +456,18 @@ class BundleItem(_message.Message):
     def drop_query(self) -> _query_service_pb2.DropQueryRequest:
         """As in QueryService."""
 
+    @_builtins.property
+    def create_topic(self) -> _topic_service_pb2.CreateTopicRequest:
+        """As in TopicService."""
+
+    @_builtins.property
+    def alter_topic(self) -> _topic_service_pb2.AlterTopicRequest:
+        """As in TopicService."""
+
+    @_builtins.property
+    def drop_topic(self) -> _topic_service_pb2.DropTopicRequest:
+        """As in TopicService."""
+
     def __init__(
         self,
         *,
@@ -450,12 +485,15 @@ class BundleItem(_message.Message):
         create_query: _query_service_pb2.CreateQueryRequest | None = ...,
         stop_query: _query_service_pb2.StopQueryRequest | None = ...,
         drop_query: _query_service_pb2.DropQueryRequest | None = ...,
+        create_topic: _topic_service_pb2.CreateTopicRequest | None = ...,
+        alter_topic: _topic_service_pb2.AlterTopicRequest | None = ...,
+        drop_topic: _topic_service_pb2.DropTopicRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_agent", b"create_agent", "create_logical_source", b"create_logical_source", "create_network_link", b"create_network_link", "create_physical_source", b"create_physical_source", "create_query", b"create_query", "create_sink", b"create_sink", "drop_agent", b"drop_agent", "drop_logical_source", b"drop_logical_source", "drop_network_link", b"drop_network_link", "drop_physical_source", b"drop_physical_source", "drop_query", b"drop_query", "drop_sink", b"drop_sink", "item", b"item", "statement", b"statement", "stop_query", b"stop_query"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_topic", b"alter_topic", "create_agent", b"create_agent", "create_logical_source", b"create_logical_source", "create_network_link", b"create_network_link", "create_physical_source", b"create_physical_source", "create_query", b"create_query", "create_sink", b"create_sink", "create_topic", b"create_topic", "drop_agent", b"drop_agent", "drop_logical_source", b"drop_logical_source", "drop_network_link", b"drop_network_link", "drop_physical_source", b"drop_physical_source", "drop_query", b"drop_query", "drop_sink", b"drop_sink", "drop_topic", b"drop_topic", "item", b"item", "statement", b"statement", "stop_query", b"stop_query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_agent", b"create_agent", "create_logical_source", b"create_logical_source", "create_network_link", b"create_network_link", "create_physical_source", b"create_physical_source", "create_query", b"create_query", "create_sink", b"create_sink", "drop_agent", b"drop_agent", "drop_logical_source", b"drop_logical_source", "drop_network_link", b"drop_network_link", "drop_physical_source", b"drop_physical_source", "drop_query", b"drop_query", "drop_sink", b"drop_sink", "item", b"item", "statement", b"statement", "stop_query", b"stop_query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_topic", b"alter_topic", "create_agent", b"create_agent", "create_logical_source", b"create_logical_source", "create_network_link", b"create_network_link", "create_physical_source", b"create_physical_source", "create_query", b"create_query", "create_sink", b"create_sink", "create_topic", b"create_topic", "drop_agent", b"drop_agent", "drop_logical_source", b"drop_logical_source", "drop_network_link", b"drop_network_link", "drop_physical_source", b"drop_physical_source", "drop_query", b"drop_query", "drop_sink", b"drop_sink", "drop_topic", b"drop_topic", "item", b"item", "statement", b"statement", "stop_query", b"stop_query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["statement", "create_agent", "drop_agent", "create_network_link", "drop_network_link", "create_logical_source", "drop_logical_source", "create_physical_source", "drop_physical_source", "create_sink", "drop_sink", "create_query", "stop_query", "drop_query"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["statement", "create_agent", "drop_agent", "create_network_link", "drop_network_link", "create_logical_source", "drop_logical_source", "create_physical_source", "drop_physical_source", "create_sink", "drop_sink", "create_query", "stop_query", "drop_query", "create_topic", "alter_topic", "drop_topic"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 

@@ -43,6 +43,12 @@ class _ResourceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Resource
     """Queries."""
     RESOURCE_KIND_FRAGMENT: _ResourceKind.ValueType  # 7
     """Fragments."""
+    RESOURCE_KIND_TOPIC: _ResourceKind.ValueType  # 8
+    """Topics."""
+    RESOURCE_KIND_PARTITION: _ResourceKind.ValueType  # 9
+    """Partitions: who leads them. Their offsets are not watched."""
+    RESOURCE_KIND_TRANSFER: _ResourceKind.ValueType  # 10
+    """Hand-overs of partitions."""
 
 class ResourceKind(_ResourceKind, metaclass=_ResourceKindEnumTypeWrapper):
     """Kinds of resources."""
@@ -63,6 +69,12 @@ RESOURCE_KIND_QUERY: ResourceKind.ValueType  # 6
 """Queries."""
 RESOURCE_KIND_FRAGMENT: ResourceKind.ValueType  # 7
 """Fragments."""
+RESOURCE_KIND_TOPIC: ResourceKind.ValueType  # 8
+"""Topics."""
+RESOURCE_KIND_PARTITION: ResourceKind.ValueType  # 9
+"""Partitions: who leads them. Their offsets are not watched."""
+RESOURCE_KIND_TRANSFER: ResourceKind.ValueType  # 10
+"""Hand-overs of partitions."""
 Global___ResourceKind: _TypeAlias = ResourceKind  # noqa: Y015
 
 class _WatchOperation:

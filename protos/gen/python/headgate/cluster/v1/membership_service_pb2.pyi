@@ -58,6 +58,8 @@ class RegisterAgentRequest(_message.Message):
     VOLUME_ID_FIELD_NUMBER: _builtins.int
     HAS_ENGINE_FIELD_NUMBER: _builtins.int
     FRAGMENTS_FIELD_NUMBER: _builtins.int
+    KAFKA_ADDRESS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The agent's name."""
     address: _builtins.str
@@ -78,6 +80,8 @@ class RegisterAgentRequest(_message.Message):
     """Whether it has an engine."""
     fragments: _builtins.int
     """How many fragments it still has. A process that was declared gone must have stopped them all before it registers."""
+    kafka_address: _builtins.str
+    """Where Kafka clients reach it: host:port; empty if it serves none."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free labels."""
@@ -85,6 +89,12 @@ class RegisterAgentRequest(_message.Message):
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_resources_pb2.AgentRole.ValueType]:
         """What it is for; both roles if empty."""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Agents it can send data to: a link to each is made with its row. Where the row is there already, its links are what
+        was declared, and this is not looked at.
+        """
 
     def __init__(
         self,
@@ -101,10 +111,12 @@ class RegisterAgentRequest(_message.Message):
         volume_id: _builtins.str = ...,
         has_engine: _builtins.bool = ...,
         fragments: _builtins.int = ...,
+        kafka_address: _builtins.str = ...,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "labels", b"labels", "name", b"name", "protocol_version", b"protocol_version", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""How bytes become rows, and rows bytes."""

@@ -1,0 +1,1 @@
+"""Node-local sources: FILE, TCP, GENERATOR, and samples that the agent itself takes."""

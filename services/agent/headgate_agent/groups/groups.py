@@ -1,0 +1,249 @@
+"""The consumer groups of an agent: takes the lead of those that fall to it, and answers their members.
+
+A group is led under a grant of the catalog, with an epoch: every commit of offsets and every generation is checked
+against it there. An agent that takes a group over knows its offsets and its last generation, and not its members: they
+are told UNKNOWN_MEMBER_ID, and join again. An agent that should not lead a group answers NOT_COORDINATOR, and so does
+one whose own session may have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from headgate.log import v1 as log_api
+from headgate_agent.groups.catalog import GroupCatalog
+from headgate_agent.groups.events import GroupRefused, GroupState, Refusal
+from headgate_agent.groups.machine import Member, Rules
+from headgate_agent.groups.offsets import LedOffsets, OffsetKey
+from headgate_agent.groups.placing import GroupPlacing
+from headgate_agent.groups.shell import LedGroup
+from headgate_agent.log.access import ClusterView, Peer
+from headgate_common.clock import Clock
+from headgate_common.errors import HeadgateError
+
+log = logging.getLogger(__name__)
+
+MAX_NAME = 255
+# Groups without members leave memory after this long without a request; their offsets are in the catalog. In seconds.
+FORGET_AFTER = 600.0
+_LOOK_EVERY = 0.5
+_NOT_OURS = ("STALE_EPOCH", "SESSION_EXPIRED", "GRANT_CONFLICT")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as an operator sees it."""
+
+    name: str
+    state: GroupState
+    protocol_type: str
+    protocol: str
+    members: Sequence[Member]
+
+
+class Groups:
+    def __init__(
+        self,
+        agent: str,
+        view: ClusterView,
+        catalog: GroupCatalog,
+        session: Callable[[], str | None],
+        rules: Rules,
+        clock: Clock,
+    ) -> None:
+        """`session` is this agent's session while it is certainly alive, else None."""
+        self._agent, self._view, self._catalog, self._session = agent, view, catalog, session
+        self._rules, self._clock = rules, clock
+        self._placing = GroupPlacing(view)
+        self._led: dict[str, LedGroup] = {}
+        self._loading: dict[str, asyncio.Task[LedGroup]] = {}
+        self._releasing: dict[str, asyncio.Task[None]] = {}
+
+    def owner(self, group: str) -> Peer | None:
+        return self._placing.owner(group)
+
+    async def run(self) -> None:
+        """Gives up groups that fall to another agent, until it is cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            now, session = self._clock.monotonic(), self._session()
+            for led in tuple(self._led.values()):
+                owner = self.owner(led.name)
+                ours = session == led.offsets.grant.session and owner is not None and owner.name == self._agent
+                unused = led.machine.state is GroupState.EMPTY and now - led.last_used > FORGET_AFTER
+                if not ours or unused:
+                    self._give_up(led)
+
+    async def close(self) -> None:
+        """Gives up all groups, so that others can lead them at once. Before the session ends."""
+        for led in tuple(self._led.values()):
+            self._give_up(led)
+        await asyncio.gather(*self._releasing.values(), return_exceptions=True)
+
+    async def led(self, group: str) -> LedGroup:
+        """The group, led by this agent; takes the lead if that falls to it. Raises `GroupRefused`."""
+        session = self._check_ours(group)
+        known = self._led.get(group)
+        if known is not None:
+            if known.offsets.grant.session == session:
+                return known
+            self._give_up(known)
+        loading = self._loading.get(group)
+        if loading is None:
+            loading = asyncio.ensure_future(self._load(group, session))
+            self._loading[group] = loading
+            loading.add_done_callback(lambda _: self._loading.pop(group, None))
+        return await asyncio.shield(loading)
+
+    def known(self, group: str) -> LedGroup:
+        """The group if this agent leads it: only then it has members, so others are told UNKNOWN_MEMBER_ID. Raises
+        `GroupRefused`."""
+        session = self._check_ours(group)
+        led = self._led.get(group)
+        if led is None or led.offsets.grant.session != session:
+            raise GroupRefused(Refusal.UNKNOWN_MEMBER_ID)
+        return led
+
+    async def read_offsets(self, group: str) -> Sequence[log_api.GroupOffset]:
+        """How far the group has read; nothing for a group that is not known. Takes no lead."""
+        session = self._check_ours(group)
+        known = self._led.get(group)
+        if known is not None and known.offsets.grant.session == session:
+            known.last_used = self._clock.monotonic()
+            return known.offsets.all()
+        return await self.stored_offsets(group)
+
+    async def stored_offsets(self, group: str) -> Sequence[log_api.GroupOffset]:
+        """The same, from the catalog, whoever leads the group."""
+        try:
+            found = await self._catalog.get(group)
+        except HeadgateError as error:
+            self._unavailable(group, error)
+        return found.offsets if found is not None else ()
+
+    async def commit(
+        self,
+        group: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Sequence[log_api.GroupOffset],
+    ) -> set[OffsetKey]:
+        """Stores offsets for a member, or without one for an empty group; answers those without a topic."""
+        led = self.known(group) if member_id else await self.led(group)
+        refusal = led.check_commit(member_id, instance_id, generation)
+        if refusal is not None:
+            raise GroupRefused(refusal)
+        try:
+            return await led.offsets.commit(led.machine.generation if generation < 0 else generation, offsets)
+        except HeadgateError as error:
+            if error.reason.name in _NOT_OURS:
+                self._give_up(led)
+                raise GroupRefused(Refusal.NOT_COORDINATOR, error.message) from error
+            if error.reason.name == "STALE_GENERATION":
+                raise GroupRefused(Refusal.ILLEGAL_GENERATION, error.message) from error
+            self._unavailable(group, error)
+
+    async def describe(self, group: str) -> GroupView | None:
+        """None if there is no such group."""
+        self._check_ours(group)
+        led = self._led.get(group)
+        if led is not None:
+            return _view(led)
+        try:
+            stored = await self._catalog.get(group)
+        except HeadgateError as error:
+            self._unavailable(group, error)
+        return GroupView(group, GroupState.EMPTY, "", "", ()) if stored is not None else None
+
+    async def list(self) -> list[GroupView]:
+        """The groups that this agent leads, or would."""
+        found = {name: _view(led) for name, led in self._led.items()}
+        try:
+            stored = await self._catalog.list()
+        except HeadgateError as error:
+            raise GroupRefused(Refusal.COORDINATOR_NOT_AVAILABLE, error.message) from error
+        for group in stored:
+            owner = self.owner(group.name)
+            if group.name not in found and owner is not None and owner.name == self._agent:
+                found[group.name] = GroupView(group.name, GroupState.EMPTY, "consumer", "", ())
+        return [found[name] for name in sorted(found)]
+
+    async def delete(self, group: str) -> None:
+        self._check_ours(group)
+        led = self._led.get(group)
+        if led is not None and (led.machine.state is not GroupState.EMPTY or led.machine.promised):
+            raise GroupRefused(Refusal.NON_EMPTY_GROUP)
+        try:
+            await self._catalog.drop(group, led.offsets.grant if led is not None else None)
+        except HeadgateError as error:
+            if error.reason.name == "GROUP_NOT_FOUND":
+                raise GroupRefused(Refusal.GROUP_ID_NOT_FOUND) from error
+            if error.reason.name == "GROUP_IN_USE":
+                raise GroupRefused(Refusal.NON_EMPTY_GROUP, error.message) from error
+            self._unavailable(group, error)
+        if led is not None:
+            self._give_up(led)
+
+    def _check_ours(self, group: str) -> str:
+        """The session under which this agent may lead the group."""
+        if not group or len(group.encode()) > MAX_NAME:
+            raise GroupRefused(Refusal.INVALID_GROUP_ID)
+        owner = self.owner(group)
+        session = self._session()
+        if owner is None or session is None:
+            raise GroupRefused(Refusal.COORDINATOR_NOT_AVAILABLE)
+        if owner.name != self._agent:
+            raise GroupRefused(Refusal.NOT_COORDINATOR, f"agent {owner.name} leads the group")
+        return session
+
+    async def _load(self, group: str, session: str) -> LedGroup:
+        releasing = self._releasing.get(group)
+        if releasing is not None:
+            # Else it might release what is acquired now.
+            await asyncio.wait([releasing])
+        try:
+            grant = await self._catalog.acquire(session, group)
+            stored = await self._catalog.get(group)
+        except HeadgateError as error:
+            self._unavailable(group, error)
+        offsets = LedOffsets(group, grant, self._catalog, self._view)
+        offsets.keep(stored.offsets if stored is not None else ())
+        led = LedGroup(offsets, self._rules, self._clock, self._give_up)
+        self._led[group] = led
+        log.info("leads group", extra={"group": group, "epoch": grant.epoch, "generation": grant.generation})
+        return led
+
+    def _give_up(self, led: LedGroup) -> None:
+        if self._led.get(led.name) is not led:
+            return
+        del self._led[led.name]
+        led.lose(Refusal.NOT_COORDINATOR)
+        release = asyncio.ensure_future(self._release(led))
+        self._releasing[led.name] = release
+        release.add_done_callback(lambda _: self._releasing.pop(led.name, None))
+
+    async def _release(self, led: LedGroup) -> None:
+        try:
+            await self._catalog.release(led.name, led.offsets.grant)
+        except HeadgateError as error:
+            log.info("group not released", extra={"group": led.name, "error": str(error)})
+
+    def _unavailable(self, group: str, error: HeadgateError) -> NoReturn:
+        log.warning("group not available", extra={"group": group, "error": str(error)})
+        raise GroupRefused(Refusal.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+
+def _view(led: LedGroup) -> GroupView:
+    machine = led.machine
+    return GroupView(
+        led.name,
+        machine.state,
+        machine.protocol_type or "",
+        machine.protocol or "",
+        tuple(machine.members.values()),
+    )

@@ -1,0 +1,1 @@
+"""The Kafka wire protocol, on a port of its own."""

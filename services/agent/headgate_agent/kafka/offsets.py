@@ -1,0 +1,92 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where partitions begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headgate_agent.kafka.codec import Values
+from headgate_agent.kafka.errors import KafkaError, translate
+from headgate_agent.kafka.fetch import check_epoch
+from headgate_agent.kafka.request import Request
+from headgate_agent.kafka.topics import TopicNames
+from headgate_agent.log.access import LogAccess
+from headgate_agent.log.contract import PartitionKey
+
+LATEST = -1
+EARLIEST = -2
+TO_THE_END = -1
+PartitionCall = Callable[[PartitionKey, Any], Awaitable[dict[str, Any]]]
+
+
+class Offsets:
+    def __init__(self, access: LogAccess, topics: TopicNames) -> None:
+        self._access, self._topics = access, topics
+
+    async def list_offsets(self, request: Request) -> Values:
+        return {"topics": await self._each(request.body.topics, "name", "partition_index", self._list_one)}
+
+    async def _list_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
+        bounds = self._access.bounds(key)
+        check_epoch(getattr(item, "current_leader_epoch", -1), bounds)
+        if item.timestamp == LATEST:
+            return {"offset": bounds.high_watermark, "leader_epoch": bounds.epoch}
+        if item.timestamp == EARLIEST:
+            return {"offset": bounds.log_start, "leader_epoch": bounds.epoch}
+        if item.timestamp < 0:
+            raise KafkaError(ErrorCode.invalid_request)
+        found = await self._access.offset_at(key, item.timestamp)
+        if found is None:
+            return {}
+        return {"offset": found.offset, "timestamp": found.timestamp, "leader_epoch": found.epoch}
+
+    async def offset_for_leader_epoch(self, request: Request) -> Values:
+        return {"topics": await self._each(request.body.topics, "topic", "partition", self._epoch_one)}
+
+    async def _epoch_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
+        check_epoch(item.current_leader_epoch, self._access.bounds(key))
+        epoch, end = self._access.epoch_end(key, item.leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end}
+
+    async def delete_records(self, request: Request) -> Values:
+        return {
+            "topics": await self._each(
+                request.body.topics, "name", "partition_index", self._delete_one, low_watermark=-1
+            )
+        }
+
+    async def _delete_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
+        topic = self._topics.find_uid(key.topic_uid)
+        if topic is not None and topic.internal:
+            raise KafkaError(ErrorCode.topic_authorization_failed)
+        before = self._access.bounds(key).high_watermark if item.offset == TO_THE_END else item.offset
+        if before < 0:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        return {"low_watermark": await self._access.delete_records(key, before)}
+
+    async def _each(
+        self, topics: Any, name: str, index: str, call: PartitionCall, **absent: int
+    ) -> list[dict[str, Any]]:
+        """Asks for each partition of each topic; one that fails does not fail the others."""
+        answers: list[dict[str, Any]] = []
+        for topic in topics:
+            topic_name = getattr(topic, name)
+            partitions: list[dict[str, Any]] = []
+            for item in topic.partitions:
+                number = getattr(item, index)
+                answer: dict[str, Any] = {index: number, **absent}
+                try:
+                    found = self._topics.partition(topic_name, number)
+                    if found is None:
+                        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+                    answer.update(await call(found[1], item))
+                except Exception as error:
+                    refused = translate(error)
+                    if refused.code is ErrorCode.unknown_server_error:
+                        raise
+                    answer["error_code"] = refused.code
+                partitions.append(answer)
+            answers.append({name: topic_name, "partitions": partitions})
+        return answers

@@ -1,0 +1,134 @@
+"""The Kafka port of an agent, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from headgate_agent.groups.asking import Asking, Caller
+from headgate_agent.groups.catalog import GroupCatalog
+from headgate_agent.groups.forwarding import ForwardedOffsets
+from headgate_agent.groups.groups import Groups
+from headgate_agent.groups.machine import Rules
+from headgate_agent.kafka.catalog import TopicCatalog
+from headgate_agent.kafka.codec import Header
+from headgate_agent.kafka.config import GroupLimits, KafkaConfig
+from headgate_agent.kafka.connection import Answer
+from headgate_agent.kafka.listener import Listener
+from headgate_agent.kafka.service import KafkaService
+from headgate_agent.log.access import ClusterView, LogAccess
+from headgate_common.clock import Clock
+from headgate_common.dispatch import Transport
+from headgate_common.ids import Ids
+from headgate_common.metrics import gauge
+from headgate_common.settings import TlsConfig
+from headgate_common.tls import advertised, http_context, join_address, split_address
+
+_FORWARD_SECONDS = 10.0
+
+
+def rules_of(limits: GroupLimits) -> Rules:
+    return Rules(
+        session_timeout_min=limits.session_timeout_min,
+        session_timeout_max=limits.session_timeout_max,
+        rebalance_timeout_max=limits.rebalance_timeout_max,
+        max_size=limits.max_size,
+        initial_rebalance_delay=limits.initial_rebalance_delay,
+    )
+
+
+def make_groups(
+    agent: str,
+    view: ClusterView,
+    caller: Caller,
+    session: Callable[[], str | None],
+    config: KafkaConfig,
+    *,
+    clock: Clock,
+    source: random.Random,
+) -> Groups:
+    """`session` is this agent's session while it is certainly alive, else None."""
+    catalog = GroupCatalog(Asking(caller, clock, source))
+    return Groups(agent, view, catalog, session, rules_of(config.groups), clock)
+
+
+def make_offsets(agent: str, groups: Groups, transport: Transport) -> ForwardedOffsets:
+    """`access.GroupOffsets` for the agent's gRPC service."""
+    return ForwardedOffsets(agent, groups, transport, _FORWARD_SECONDS)
+
+
+def tls_context(tls: TlsConfig) -> ssl.SSLContext | None:
+    """TLS for Kafka clients as for callers over gRPC; None without. Clients show a certificate where callers must."""
+    context = http_context(tls)
+    if context is not None and tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class KafkaPort:
+    """Life: `bind` takes the address, before the agent registers, because it tells it; `start` answers clients, once
+    there is a log; `close` lets requests in flight finish. `groups.run()` is to be supervised beside it."""
+
+    def __init__(self, config: KafkaConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self._listener: Listener | None = None
+        self._service: KafkaService | None = None
+        self._ready = asyncio.Event()
+        # Where it listens and what clients are told; known after `bind`.
+        self.bound = ""
+        self.advertised = ""
+
+    async def bind(self, context: ssl.SSLContext | None = None) -> str:
+        """Takes the address; requests wait until `start`. Answers what other agents and clients are to be told. With
+        `context`, clients must use TLS."""
+        host, port = split_address(self._config.listen)
+        self._listener = Listener(self._answer, self._config.limits, self._clock)
+        self.bound = join_address(*await self._listener.start(host, port, context))
+        self.advertised = advertised(self._config.advertise, self.bound)
+        return self.advertised
+
+    def start(
+        self,
+        agent: str,
+        access: LogAccess,
+        groups: Groups,
+        caller: Caller,
+        *,
+        ids: Ids,
+        source: random.Random,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        catalog = TopicCatalog(Asking(caller, self._clock, source), access.view, ids, self._clock)
+        self._service = KafkaService(agent, access, groups, catalog, self._config, ids, registry)
+        if registry is not None:
+            self._publish(registry)
+        self._ready.set()
+
+    def _publish(self, registry: CollectorRegistry) -> None:
+        listener = self.listener
+        gauge(registry, "headgate_kafka_connections", "Connections of Kafka clients.", lambda: listener.connections)
+        gauge(
+            registry,
+            "headgate_kafka_request_bytes",
+            "Bytes of requests of Kafka clients that are held.",
+            lambda: listener.buffered_bytes,
+        )
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+
+    @property
+    def listener(self) -> Listener:
+        assert self._listener is not None, "bind comes first"
+        return self._listener
+
+    async def _answer(self, frame: memoryview, header: Header, host: str) -> Answer:
+        await self._ready.wait()
+        assert self._service is not None
+        return await self._service(frame, header, host)

@@ -1,0 +1,84 @@
+"""Produce: each partition is answered for itself, when its records are as durable as its topic promises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kio.schema.errors import ErrorCode
+
+from headgate_agent.kafka.config import KafkaLimits
+from headgate_agent.kafka.connection import GiveUp
+from headgate_agent.kafka.errors import KafkaError, translate
+from headgate_agent.kafka.leader_hints import LeaderHints
+from headgate_agent.kafka.produce_codec import ProducePart, ProduceRequest, ProduceResult
+from headgate_agent.kafka.topics import TopicNames
+from headgate_agent.log.access import LogAccess
+from headgate_agent.log.contract import PartitionKey
+
+log = logging.getLogger(__name__)
+
+NO_ACKS = 0
+_ACKS = (-1, NO_ACKS, 1)
+# Clients that ask for less mean replicas, which there are none of.
+_LEAST_SECONDS = 1.0
+
+
+class Produce:
+    def __init__(self, access: LogAccess, topics: TopicNames, hints: LeaderHints, limits: KafkaLimits) -> None:
+        self._access, self._topics, self._hints, self._limits = access, topics, hints, limits
+
+    async def __call__(self, request: ProduceRequest) -> list[ProduceResult]:
+        """In the order of the request. `GiveUp` if something failed and the client wants no answer."""
+        if request.transactional_id is not None:
+            raise KafkaError(ErrorCode.transactional_id_authorization_failed, "transactions are not supported")
+        if request.acks not in _ACKS:
+            raise KafkaError(ErrorCode.invalid_required_acks, f"acks = {request.acks}")
+        # One task each, also where there is only one: tasks begin in the order in which they are made, over all
+        # requests of a connection, and so do appends.
+        tasks = [asyncio.ensure_future(self._append(part)) for part in request.parts]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timeout(request))
+        results = [
+            task.result()
+            if task.done()
+            # It goes on, and may yet be stored: the client asks again, with the same sequence if it is idempotent.
+            else ProduceResult(part.topic, part.partition, ErrorCode.request_timed_out)
+            for part, task in zip(request.parts, tasks, strict=True)
+        ]
+        if request.acks == NO_ACKS and (failed := next((one for one in results if one.error_code), None)):
+            raise GiveUp(f"{failed.topic}/{failed.partition}: {ErrorCode(failed.error_code).name}: {failed.message}")
+        return results
+
+    def _timeout(self, request: ProduceRequest) -> float:
+        """Seconds. Who wants no answer does not know that it came too late."""
+        most = self._limits.produce_timeout
+        return most if request.acks == NO_ACKS else min(max(request.timeout_ms / 1000, _LEAST_SECONDS), most)
+
+    async def _append(self, part: ProducePart) -> ProduceResult:
+        try:
+            appended = await self._access.produce(self._key(part), part.records or b"")
+        except Exception as error:
+            refused = translate(error)
+            if refused.code is ErrorCode.unknown_server_error:
+                log.error("produce failed", extra={"topic": part.topic, "partition": part.partition}, exc_info=error)
+            return self._refused(part, refused)
+        return ProduceResult(part.topic, part.partition, base_offset=appended.base_offset, log_start=appended.log_start)
+
+    def _refused(self, part: ProducePart, refused: KafkaError) -> ProduceResult:
+        result = ProduceResult(part.topic, part.partition, refused.code, message=refused.message)
+        topic = self._topics.find(part.topic)
+        if refused.code is ErrorCode.not_leader_or_follower and topic is not None:
+            result.leader = self._hints.find(topic.uid, part.partition)
+        return result
+
+    def _key(self, part: ProducePart) -> PartitionKey:
+        found = self._topics.partition(part.topic, part.partition)
+        if found is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        topic, key = found
+        if topic.internal:
+            raise KafkaError(ErrorCode.topic_authorization_failed, "the topic belongs to a query")
+        if not part.records:
+            raise KafkaError(ErrorCode.invalid_record, "no records")
+        return key

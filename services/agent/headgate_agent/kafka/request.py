@@ -1,0 +1,25 @@
+"""A decoded request, as the families of requests get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headgate_agent.kafka.codec import Header
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`body` is kio's dataclass of the request's version."""
+
+    header: Header
+    body: Any
+    host: str
+
+    @property
+    def version(self) -> int:
+        return self.header.version
+
+    def get(self, name: str, default: Any) -> Any:
+        """A field that not every version has."""
+        return getattr(self.body, name, default)

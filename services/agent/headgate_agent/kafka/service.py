@@ -1,0 +1,172 @@
+"""From the frame of a request to the buffers of its answer. Wiring of the families, and the fate of what is not
+understood: every request whose header can be read is answered, with the protocol's own error if need be."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from prometheus_client import CollectorRegistry, Counter
+
+from headgate_agent.groups.groups import Groups
+from headgate_agent.kafka import apis
+from headgate_agent.kafka.admin import Admin
+from headgate_agent.kafka.apis import APIS
+from headgate_agent.kafka.catalog import TopicCatalog
+from headgate_agent.kafka.codec import Header, Malformed, Schema, Values, nearest_version, schema
+from headgate_agent.kafka.config import KafkaConfig
+from headgate_agent.kafka.configs import Configs
+from headgate_agent.kafka.connection import Answer, GiveUp
+from headgate_agent.kafka.errors import KafkaError, translate
+from headgate_agent.kafka.fetch import Fetch
+from headgate_agent.kafka.fetch_codec import FetchResult, read_fetch, write_fetch
+from headgate_agent.kafka.groups import GroupApi
+from headgate_agent.kafka.leader_hints import LeaderHints
+from headgate_agent.kafka.metadata import Metadata, api_versions
+from headgate_agent.kafka.offsets import Offsets
+from headgate_agent.kafka.produce import NO_ACKS, Produce
+from headgate_agent.kafka.produce_codec import ProduceResult, read_produce, write_produce
+from headgate_agent.kafka.refusal import refuse
+from headgate_agent.kafka.request import Request
+from headgate_agent.kafka.topics import TopicNames
+from headgate_agent.log.access import LogAccess
+from headgate_common.ids import Ids
+
+log = logging.getLogger(__name__)
+
+_ERROR = struct.Struct(">ih")
+Family = Callable[[Request], Awaitable[Values]]
+
+
+class KafkaService:
+    """`connection.Handler` of the Kafka port."""
+
+    def __init__(
+        self,
+        agent: str,
+        access: LogAccess,
+        groups: Groups,
+        catalog: TopicCatalog,
+        config: KafkaConfig,
+        ids: Ids,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        topics = TopicNames(access.view)
+        admin = Admin(topics, catalog, config)
+        metadata = Metadata(agent, access.view, topics, admin, catalog, config)
+        offsets = Offsets(access, topics)
+        members = GroupApi(groups, topics, config.groups, ids)
+        configs = Configs(agent, access.view, catalog, config)
+        hints = LeaderHints(agent, access.view)
+        self._produce = Produce(access, topics, hints, config.limits)
+        self._fetch = Fetch(access, topics, hints, config.limits)
+        self._families: Mapping[int, Family] = {
+            apis.API_VERSIONS.key: metadata.api_versions,
+            apis.METADATA.key: metadata.metadata,
+            apis.DESCRIBE_CLUSTER.key: metadata.describe_cluster,
+            apis.LIST_OFFSETS.key: offsets.list_offsets,
+            apis.OFFSET_FOR_LEADER_EPOCH.key: offsets.offset_for_leader_epoch,
+            apis.DELETE_RECORDS.key: offsets.delete_records,
+            apis.FIND_COORDINATOR.key: members.find_coordinator,
+            apis.JOIN_GROUP.key: members.join_group,
+            apis.SYNC_GROUP.key: members.sync_group,
+            apis.HEARTBEAT.key: members.heartbeat,
+            apis.LEAVE_GROUP.key: members.leave_group,
+            apis.OFFSET_COMMIT.key: members.offset_commit,
+            apis.OFFSET_FETCH.key: members.offset_fetch,
+            apis.DESCRIBE_GROUPS.key: members.describe_groups,
+            apis.LIST_GROUPS.key: members.list_groups,
+            apis.DELETE_GROUPS.key: members.delete_groups,
+            apis.CREATE_TOPICS.key: admin.create_topics,
+            apis.DELETE_TOPICS.key: admin.delete_topics,
+            apis.CREATE_PARTITIONS.key: admin.create_partitions,
+            apis.INIT_PRODUCER_ID.key: admin.init_producer_id,
+            apis.DESCRIBE_CONFIGS.key: configs.describe_configs,
+            apis.ALTER_CONFIGS.key: configs.alter_configs,
+            apis.INCREMENTAL_ALTER_CONFIGS.key: configs.incremental_alter_configs,
+        }
+        self._requests = Counter(
+            "headgate_kafka_requests", "Requests of Kafka clients.", ("api", "version"), registry=registry
+        )
+
+    async def __call__(self, frame: memoryview, header: Header, host: str) -> Answer:
+        api = APIS.get(header.api_key)
+        if api is None or not api.first <= header.version <= api.last:
+            return [self._unsupported(frame, header)]
+        self._requests.labels(api.name, header.version).inc()
+        layout = schema(header.api_key, header.version)
+        if api is apis.PRODUCE:
+            return await self._answer_produce(frame, header, layout)
+        if api is apis.FETCH:
+            return await self._answer_fetch(frame, header, layout)
+        request = Request(header, layout.decode(frame, header), host)
+        try:
+            values = await self._families[header.api_key](request)
+        except Exception as error:
+            refused = self._refused(error, header)
+            entity = refuse(layout.response_type, request.body, refused.code, refused.message)
+            return [layout.encode_entity(header.correlation_id, entity)]
+        return [layout.encode(header.correlation_id, values)]
+
+    async def _answer_produce(self, frame: memoryview, header: Header, layout: Schema) -> Answer:
+        request = read_produce(frame, layout.body(frame, header), header.version)
+        try:
+            results = await self._produce(request)
+        except GiveUp:
+            raise
+        except Exception as error:
+            refused = self._refused(error, header)
+            if request.acks == NO_ACKS:
+                raise GiveUp(str(refused)) from error
+            results = [
+                ProduceResult(part.topic, part.partition, refused.code, message=refused.message)
+                for part in request.parts
+            ]
+        if request.acks == NO_ACKS:
+            return None
+        return [write_produce(layout.head(header.correlation_id), header.version, results)]
+
+    async def _answer_fetch(self, frame: memoryview, header: Header, layout: Schema) -> Answer:
+        request = read_fetch(frame, layout.body(frame, header), header.version)
+        head = layout.head(header.correlation_id)
+        try:
+            return write_fetch(head, header.version, await self._fetch(request))
+        except Exception as error:
+            refused = self._refused(error, header)
+            if refused.code is ErrorCode.fetch_session_id_not_found:
+                return write_fetch(head, header.version, (), refused.code)
+            results = [FetchResult(item.topic, item.partition, refused.code) for item in request.items]
+            return write_fetch(head, header.version, results)
+
+    def _unsupported(self, frame: memoryview, header: Header) -> bytes:
+        """What a client is told that asks for a request, or a version of one, which is not supported."""
+        log.info(
+            "kafka request not supported",
+            extra={"api": header.api_key, "version": header.version, "client_id": header.client_id},
+        )
+        code = ErrorCode.unsupported_version
+        if header.api_key == apis.API_VERSIONS.key:
+            # The client then asks again, in a version that this answer names.
+            return schema(apis.API_VERSIONS.key, 0).encode(header.correlation_id, api_versions(code))
+        nearest = nearest_version(header.api_key, header.version)
+        if nearest is None:
+            return _ERROR.pack(header.correlation_id, code)
+        layout = schema(header.api_key, nearest)
+        body: Any = None
+        if nearest == header.version:
+            try:
+                body = layout.decode(frame, header)
+            except Malformed:
+                body = None
+        return layout.encode_entity(
+            header.correlation_id, refuse(layout.response_type, body, code, "this version is not supported")
+        )
+
+    def _refused(self, error: Exception, header: Header) -> KafkaError:
+        refused = translate(error)
+        if refused.code is ErrorCode.unknown_server_error:
+            log.error("defect", extra={"api": header.api_key, "version": header.version}, exc_info=error)
+        return refused

@@ -1,0 +1,134 @@
+"""Record batches over gRPC, to and from partitions that this agent leads. Each partition is answered for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+from headgate.log import v1 as api
+from headgate_agent.log import access as seam
+from headgate_agent.log.access import LogAccess
+from headgate_agent.log.contract import PartitionKey
+from headgate_agent.log.record_batch import headers
+from headgate_agent.log.refusals import EXPECTED, refusal
+
+_DEFAULT_PART_BYTES = 1 << 20
+_DEFAULT_BYTES = 16 << 20
+# An answer must stay within the server's message size.
+_MOST_BYTES = 12 << 20
+_STREAM_WAIT = 10.0
+# Requests of one stream that are on their way at once: more are not read, so the sender is held back.
+_STREAM_WINDOW = 32
+
+
+class Batches:
+    def __init__(self, access: LogAccess, own_name: str) -> None:
+        self._access = access
+        self._own_name = own_name
+
+    async def produce(self, parts: Sequence[api.ProducePart]) -> list[api.ProducedPart]:
+        return list(await asyncio.gather(*(self._produce(part) for part in parts)))
+
+    async def stream_produce(
+        self, requests: AsyncIterator[api.StreamProduceRequest]
+    ) -> AsyncGenerator[api.StreamProduceResponse, None]:
+        """Many requests at once, answered in their order."""
+        running: deque[asyncio.Task[list[api.ProducedPart]]] = deque()
+        reading: asyncio.Task[api.StreamProduceRequest | None] | None = None
+        ended = False
+        try:
+            while not ended or running:
+                if reading is None and not ended and len(running) < _STREAM_WINDOW:
+                    reading = asyncio.ensure_future(_next(requests))
+                waiting: list[asyncio.Task[Any]] = [reading] if reading is not None else []
+                if running:
+                    waiting.append(running[0])
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if reading is not None and reading.done():
+                    request, reading = reading.result(), None
+                    if request is None:
+                        ended = True
+                    else:
+                        # Begun in the order of the requests, so batches of one partition keep theirs.
+                        running.append(asyncio.ensure_future(self.produce(request.parts)))
+                while running and running[0].done():
+                    yield api.StreamProduceResponse(parts=running.popleft().result())
+        finally:
+            for task in (*running, *([reading] if reading is not None else [])):
+                task.cancel()
+
+    async def fetch(self, request: api.FetchRequest, max_wait: float) -> api.FetchResponse:
+        fetched = await self._access.fetch(
+            [_part(part) for part in request.parts],
+            max_wait=max_wait,
+            min_bytes=request.min_bytes or 1,
+            max_bytes=min(request.max_bytes or _DEFAULT_BYTES, _MOST_BYTES),
+        )
+        return api.FetchResponse(
+            parts=[self._fetched(part, found) for part, found in zip(request.parts, fetched, strict=True)]
+        )
+
+    async def stream_fetch(self, request: api.StreamFetchRequest) -> AsyncGenerator[api.StreamFetchResponse, None]:
+        """What comes, from the offsets on. A part that fails says why, and is not read any more."""
+        parts = {place: _part(part) for place, part in enumerate(request.parts)}
+        while parts:
+            places = list(parts)
+            fetched = await self._access.fetch(
+                [parts[place] for place in places], max_wait=_STREAM_WAIT, min_bytes=1, max_bytes=_MOST_BYTES
+            )
+            for place, found in zip(places, fetched, strict=True):
+                if found.error is None and not found.batches:
+                    continue
+                yield api.StreamFetchResponse(part=place, fetched=self._fetched(request.parts[place], found))
+                if found.error is not None:
+                    del parts[place]
+                else:
+                    before = parts[place]
+                    parts[place] = seam.FetchPart(before.key, _end_of(found.batches), before.max_bytes)
+            # Whoever was first comes last now, so that a busy partition does not starve the others.
+            if len(parts) > 1:
+                first = next(iter(parts))
+                parts[first] = parts.pop(first)
+
+    async def _produce(self, part: api.ProducePart) -> api.ProducedPart:
+        key = PartitionKey(part.topic_uid, part.partition)
+        try:
+            appended = await self._access.produce(key, part.batches)
+        except EXPECTED as error:
+            told = refusal(error, self._access.view, key, self._own_name)
+            return api.ProducedPart(
+                error_reason=told.reason.name,
+                error_message=told.message,
+                leader=told.metadata.get("leader", ""),
+                leader_address=told.metadata.get("address", ""),
+            )
+        return api.ProducedPart(base_offset=appended.base_offset, log_start=appended.log_start)
+
+    def _fetched(self, part: api.FetchPart, found: seam.FetchedPart) -> api.FetchedPart:
+        message = api.FetchedPart(batches=b"".join(found.batches))
+        if found.bounds is not None:
+            message.high_watermark = found.bounds.high_watermark
+            message.log_start = found.bounds.log_start
+        if found.error is not None:
+            key = PartitionKey(part.topic_uid, part.partition)
+            told = refusal(found.error, self._access.view, key, self._own_name)
+            message.error_reason, message.error_message = told.reason.name, told.message
+            message.leader = told.metadata.get("leader", "")
+            message.leader_address = told.metadata.get("address", "")
+        return message
+
+
+async def _next(requests: AsyncIterator[api.StreamProduceRequest]) -> api.StreamProduceRequest | None:
+    return await anext(requests, None)
+
+
+def _part(part: api.FetchPart) -> seam.FetchPart:
+    return seam.FetchPart(
+        PartitionKey(part.topic_uid, part.partition), part.offset, part.max_bytes or _DEFAULT_PART_BYTES
+    )
+
+
+def _end_of(batches: Sequence[bytes]) -> int:
+    return max(header.next_offset for batch in batches for header in headers(batch))

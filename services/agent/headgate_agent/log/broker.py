@@ -1,0 +1,439 @@
+"""The log of this agent: which partitions it leads, from taking the lead to losing it, and what is asked of them.
+
+A look compares what this agent should lead (`assignment`) with what it does: it asks the catalog for what is missing,
+hands over what belongs to another, lets go of what the catalog says is another's. A look follows every change of the
+view, and comes by itself every so often. Looking is all the coordination there is: the catalog decides who leads, by
+epochs, and a partition stops serving by this agent's own clock when its session may have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from headgate.log import v1 as api
+from headgate_agent.log.access import (
+    Bounds,
+    FetchedPart,
+    FetchPart,
+    Leadership,
+    OffsetOutOfRange,
+    TimedOffset,
+    UnknownPartition,
+)
+from headgate_agent.log.assignment import Assignment
+from headgate_agent.log.contract import Appended, Held, NotLeader, PartitionKey, StaleEpoch
+from headgate_agent.log.edges import Edges, replay
+from headgate_agent.log.fetching import Fetching
+from headgate_agent.log.led import Led
+from headgate_agent.log.metadata import LogCatalog, SessionMetadata, key_of, leader_ref, ref
+from headgate_agent.log.taking import begin
+from headgate_agent.log.transfer import Transfers
+from headgate_agent.log.view import CatalogView
+from headgate_agent.log.wal import Barrier, WalStopped
+from headgate_agent.log.world import BrokerSettings, Session, World
+from headgate_common.errors import HeadgateError
+
+__all__ = ["Broker", "BrokerSettings", "Session", "World"]
+
+log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 500
+_WAITS_FOR_VOLUME = "WAITS_FOR_VOLUME"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a partition was not granted, and when it is worth asking again."""
+
+    why: str
+    leadership: Leadership
+    again: float
+
+
+class Broker:
+    """`access.LogAccess`."""
+
+    def __init__(
+        self,
+        name: str,
+        volume_id: str,
+        *,
+        member: Session,
+        view: CatalogView,
+        catalog: LogCatalog,
+        world: World,
+        settings: BrokerSettings | None = None,
+    ) -> None:
+        self.name = name
+        self.view = view
+        self.catalog = catalog
+        self.world = world
+        self.settings = settings or BrokerSettings()
+        self.led: dict[PartitionKey, Led] = {}
+        # What only the write-ahead log holds, of partitions that are not led now.
+        self.held: dict[PartitionKey, list[Held]] = {}
+        self.assignment = Assignment()
+        self.leaving = False
+        # Why it takes no leads though it is a member; empty if it does.
+        self.trouble = ""
+        # Told the objects of segments that went with the start of a partition.
+        self.removed: Callable[[Sequence[str]], None] = lambda keys: None
+        self._volume_id = volume_id
+        self._member = member
+        self._metadata: SessionMetadata | None = None
+        self._refused: dict[PartitionKey, _Refusal] = {}
+        self._retiring: dict[PartitionKey, asyncio.Task[None]] = {}
+        self._acquiring: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._transfers = Transfers(self)
+        self._fetching = Fetching(self._leads, world.metrics)
+        self.edges = Edges(world.wal, lambda key: self._leads(key).partition)
+        view.listen(self._wake.set)
+
+    @property
+    def session(self) -> str | None:
+        """The session under which partitions are led now."""
+        return self._metadata.session_id if self._metadata is not None else None
+
+    @property
+    def retiring(self) -> bool:
+        """Whether what only the write-ahead log holds is being sorted out for some partition."""
+        return bool(self._retiring)
+
+    async def open(self) -> None:
+        """Takes back what the write-ahead log holds. Once, before anything else."""
+        replayed = replay(await self.world.wal.recover())
+        self.held = replayed.held
+        self.edges.restore(replayed)
+        if self.held:
+            log.info(
+                "recovered from the write-ahead log",
+                extra={"partitions": len(self.held), "bytes": sum(len(h.data) for v in self.held.values() for h in v)},
+            )
+
+    async def run(self) -> None:
+        """Leads what it should until it is cancelled."""
+        guard = asyncio.ensure_future(self._guard())
+        try:
+            while True:
+                self._wake.clear()
+                if self.world.wal.stopped is not None:
+                    raise WalStopped(self.world.wal.stopped)
+                self._look()
+                try:
+                    async with asyncio.timeout(self._until_next_look()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            guard.cancel()
+
+    async def leave(self) -> None:
+        """Hands over everything, as well as it can in its time; what is left is released or waits for its volume."""
+        self.leaving = True
+        try:
+            async with asyncio.timeout(self.settings.leave_timeout):
+                await self._transfers.hand_over_all()
+        except TimeoutError:
+            log.warning("not everything was handed over in time", extra={"partitions": len(self.led)})
+        await self._release(list(self.led.values()))
+
+    async def close(self) -> None:
+        """Ends everything that is left. Nothing is acknowledged any more."""
+        for led in tuple(self.led.values()):
+            self.retire(led, "the agent stops")
+        if self._metadata is not None:
+            self._metadata.close()
+        tasks = [*self._retiring.values(), *([self._acquiring] if self._acquiring else [])]
+        if self._acquiring is not None:
+            self._acquiring.cancel()
+        await self._transfers.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.world.wal.close()
+
+    async def produce(self, key: PartitionKey, batches: bytes | memoryview) -> Appended:
+        led = self._leads(key)
+        metrics, clock = self.world.metrics, self.world.clock
+        started = clock.monotonic()
+        try:
+            appended = await led.partition.produce(batches)
+        except Exception as error:
+            metrics.refused.labels(type(error).__name__).inc()
+            raise
+        metrics.produce_seconds.observe(clock.monotonic() - started)
+        metrics.bytes_in.inc(len(batches))
+        return appended
+
+    async def fetch(
+        self, parts: Sequence[FetchPart], *, max_wait: float, min_bytes: int, max_bytes: int
+    ) -> list[FetchedPart]:
+        return await self._fetching.fetch(parts, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes)
+
+    def bounds(self, key: PartitionKey) -> Bounds:
+        return self._leads(key).bounds
+
+    async def records(self, key: PartitionKey, offset: int, max_bytes: int) -> bytes:
+        """Acknowledged batches from the one that holds `offset` on, without waiting for more."""
+        return b"".join(await self._leads(key).read(offset, max_bytes))
+
+    async def offset_at(self, key: PartitionKey, timestamp: int) -> TimedOffset | None:
+        return await self._leads(key).offset_at(timestamp)
+
+    def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
+        return self._leads(key).epoch_end(epoch)
+
+    async def delete_records(self, key: PartitionKey, before: int) -> int:
+        led = self._leads(key)
+        if not 0 <= before <= led.partition.durable:
+            raise OffsetOutOfRange(f"{led.partition.name} ends at {led.partition.durable}, before {before}")
+        if before > led.partition.committed:
+            await led.partition.flush()
+        await self.trim(led, before)
+        return led.partition.log_start
+
+    async def trim(self, led: Led, log_start: int) -> int:
+        """Moves the start of a partition forward, in the catalog first; answers how many segments went with it."""
+        part = led.partition
+        if log_start <= part.log_start:
+            return 0
+        trim = api.PartitionTrim(leader=leader_ref(part.key, part.epoch), log_start=log_start)
+        request = api.TrimPartitionsRequest(session_id=led.session, trims=[trim])
+        answer: api.TrimPartitionsResponse = await self.ask_as_leader(led, "TrimPartitions", request)
+        part.trimmed(log_start)
+        led.segments.trim(log_start)
+        self.removed([segment.key for segment in answer.removed])
+        return len(answer.removed)
+
+    async def ask_as_leader(self, led: Led, method: str, request: Message) -> Any:
+        """Asks the catalog for something that only the leader may; what it refuses ends the leadership."""
+        try:
+            return await self.catalog.ask(method, request, wanted=lambda: led.partition.lost is None)
+        except HeadgateError as error:
+            if error.reason.name in ("STALE_EPOCH", "SESSION_EXPIRED", "GRANT_CONFLICT"):
+                self.retire(led, str(error))
+                raise NotLeader(str(error)) from error
+            raise
+
+    def retire(self, led: Led, reason: str, kind: type[NotLeader] = NotLeader) -> None:
+        """Ends a leadership here. What only the write-ahead log holds is kept for the next one."""
+        key = led.partition.key
+        if self.led.get(key) is not led:
+            return
+        del self.led[key]
+        led.partition.lose(reason, kind)
+        self.world.metrics.lost.inc()
+        log.info("partition no longer led", extra=self._fields(led, reason=reason))
+        self._retiring[key] = asyncio.ensure_future(self._retire(led))
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def _leads(self, key: PartitionKey) -> Led:
+        led = self.led.get(key)
+        if led is not None and led.partition.leads:
+            return led
+        topic = self.view.topic_by_uid(key.topic_uid)
+        if topic is None or not 0 <= key.index < topic.partitions:
+            raise UnknownPartition(f"there is no partition {key.index} of topic {key.topic_uid}")
+        leadership = self.view.leadership(key)
+        who = f"{leadership.leader} does" if leadership.leader not in ("", self.name) else leadership.waiting
+        raise NotLeader(f"{topic.name}/{key.index}: this agent does not lead it{f'; {who}' if who else ''}")
+
+    async def _retire(self, led: Led) -> None:
+        key = led.partition.key
+        try:
+            # What was on its way into the write-ahead log is there now, or never will be.
+            await self.world.wal.append(Barrier())
+        except WalStopped as error:
+            log.warning("write-ahead log stopped", extra={"error": str(error)})
+        remains = led.partition.remains()
+        if remains and self.view.topic_by_uid(key.topic_uid) is not None:
+            self.held[key] = remains
+        led.partition.close()
+        if self._retiring.get(key) is asyncio.current_task():
+            del self._retiring[key]
+        self._wake.set()
+
+    async def _guard(self) -> None:
+        """Ends every leadership when the session may have ended, and looks again when there is another."""
+        while True:
+            if self._member.session != self.session:
+                self._follow_session()
+                self._wake.set()
+            left = self._member.valid_until - self.world.clock.monotonic()
+            await asyncio.sleep(min(max(left, 0.01), self.settings.guard))
+
+    def _follow_session(self) -> None:
+        session = self._member.session
+        if session == self.session:
+            return
+        for led in tuple(self.led.values()):
+            if led.session != session:
+                self.retire(led, "the session may have ended")
+        if self._metadata is not None:
+            self._metadata.close()
+        self._metadata = SessionMetadata(self.catalog, session) if session is not None else None
+        self._refused.clear()
+
+    def _until_next_look(self) -> float:
+        now = self.world.clock.monotonic()
+        soonest = min((one.again for one in self._refused.values()), default=now + self.settings.relook)
+        return min(max(soonest - now, 0.02), self.settings.relook)
+
+    def _look(self) -> None:
+        self._follow_session()
+        self._let_go()
+        if self.session is None or self.view.revision == 0:
+            return
+        self._compare_stores()
+        if self.trouble:
+            return
+        wanted = self.assignment.leaders(
+            self.view.peers(), self.view.topics(), without=self.name if self.leaving else ""
+        )
+        self._transfers.look(wanted)
+        if self.leaving or self._acquiring is not None:
+            return
+        missing = [key for key in wanted if self._should_ask(key, wanted[key])][:_MOST_AT_ONCE]
+        if missing:
+            self._acquiring = asyncio.ensure_future(self._acquire(self.session, missing))
+
+    def _compare_stores(self) -> None:
+        """What one agent uploads to a store of its own is lost to the others: better not to begin."""
+        own = self.view.peer(self.name)
+        others = [
+            peer.name
+            for peer in self.view.peers()
+            if own and own.store_id and peer.group == own.group and peer.store_id not in ("", own.store_id)
+        ]
+        trouble = ""
+        if others:
+            trouble = (
+                f"agent {', '.join(sorted(others))} of the same group uses another object store: give all of them the "
+                "same log.object_store"
+            )
+        if trouble != self.trouble:
+            self.trouble = trouble
+            if trouble:
+                log.error("object stores differ", extra={"agents": ",".join(sorted(others))})
+            else:
+                log.info("object stores agree")
+
+    def _let_go(self) -> None:
+        """Of what is another's by now, is gone, or has failed."""
+        for key, led in tuple(self.led.items()):
+            topic = self.view.topic_by_uid(key.topic_uid)
+            leadership = self.view.leadership(key)
+            if led.partition.lost is not None:
+                # Whatever made it fail may do so again at once.
+                self._refuse(key, led.partition.lost)
+                self.retire(led, led.partition.lost)
+            elif topic is None:
+                # Unless the view is older than the grant.
+                if led.topic.revision <= self.view.revision:
+                    self.retire(led, "the topic is gone")
+            elif leadership.epoch > led.partition.epoch:
+                self.retire(led, f"{leadership.leader or 'nobody'} leads it now", StaleEpoch)
+            elif topic.revision != led.topic.revision:
+                led.retune(topic, self.settings.limits)
+        if self.view.revision:
+            for key in [key for key in self.held if self.view.topic_by_uid(key.topic_uid) is None]:
+                del self.held[key]
+            self.edges.forget(lambda uid: self.view.topic_by_uid(uid) is not None)
+
+    def _should_ask(self, key: PartitionKey, wanted: str) -> bool:
+        if key in self.led or key in self._retiring:
+            return False
+        leadership = self.view.leadership(key)
+        leader = self.view.peer(leadership.leader)
+        if leadership.leader not in ("", self.name) and leader is not None and leader.present:
+            return False
+        mine = self.name in (wanted, leadership.leader)
+        if not mine and not (leadership.volume_id and leadership.volume_id == self._volume_id):
+            return False
+        refusal = self._refused.get(key)
+        return refusal is None or refusal.leadership != leadership or self.world.clock.monotonic() >= refusal.again
+
+    async def _acquire(self, session: str, keys: Sequence[PartitionKey]) -> None:
+        try:
+            request = api.AcquirePartitionsRequest(session_id=session, partitions=[ref(key) for key in keys])
+            answer: api.AcquirePartitionsResponse = await self.catalog.once("AcquirePartitions", request)
+            for acquired in answer.partitions:
+                self._take(session, acquired)
+        except HeadgateError as error:
+            log.warning("partitions were not acquired", extra={"error": str(error), "partitions": len(keys)})
+            for key in keys:
+                self._refuse(key, str(error))
+        except Exception as error:
+            log.exception("partitions were not acquired", extra={"partitions": len(keys)})
+            for key in set(keys) - set(self.led):
+                self._refuse(key, repr(error))
+        finally:
+            self._acquiring = None
+            self._wake.set()
+
+    def _refuse(self, key: PartitionKey, why: str) -> None:
+        # Who waits for a volume is woken by the watch; everything else passes by itself.
+        pause = self.settings.relook if why == _WAITS_FOR_VOLUME else self.settings.retry
+        again = self.world.clock.monotonic() + pause * self.world.source.uniform(0.8, 1.2)
+        known = self._refused.get(key)
+        self._refused[key] = _Refusal(why, self.view.leadership(key), again)
+        if known is None or known.why != why:
+            log.info("partition not granted", extra={"topic": key.topic_uid, "partition": key.index, "reason": why})
+
+    def _take(self, session: str, acquired: api.AcquiredPartition) -> None:
+        """Begins to lead what was granted."""
+        key = key_of(acquired.partition)
+        topic = self.view.topic_by_uid(key.topic_uid)
+        if not acquired.epoch or topic is None:
+            self._refuse(key, acquired.refusal or "the topic is not known here yet")
+            return
+        if self._metadata is None or self._metadata.session_id != session:
+            return
+        try:
+            led = begin(
+                acquired,
+                topic,
+                self.held.get(key, ()),
+                world=self.world,
+                settings=self.settings,
+                catalog=self.catalog,
+                metadata=self._metadata,
+                member=self._member,
+            )
+        except (NotLeader, ValueError) as error:
+            log.error("partition cannot be recovered", extra={"topic": topic.name, "partition": key.index})
+            self._refuse(key, str(error))
+            return
+        self.held.pop(key, None)
+        self._refused.pop(key, None)
+        self.led[key] = led
+        self.world.metrics.acquired.inc()
+        log.info("partition led", extra=self._fields(led, offset=led.partition.next, committed=led.partition.committed))
+
+    async def _release(self, leds: Iterable[Led]) -> None:
+        """Gives partitions back, so that others need not wait for the session to end."""
+        released: list[api.ReleasedPartition] = []
+        for led in leds:
+            part = led.partition
+            flushed = part.committed == part.next
+            self.retire(led, "released")
+            released.append(api.ReleasedPartition(leader=leader_ref(part.key, part.epoch), flushed=flushed))
+        if not released or self.session is None:
+            return
+        try:
+            await self.catalog.once(
+                "ReleasePartitions", api.ReleasePartitionsRequest(session_id=self.session, partitions=released)
+            )
+        except HeadgateError as error:
+            log.info("partitions were not released", extra={"error": str(error)})
+
+    @staticmethod
+    def _fields(led: Led, **more: object) -> dict[str, object]:
+        return {"topic": led.topic.name, "partition": led.partition.key.index, "epoch": led.partition.epoch, **more}

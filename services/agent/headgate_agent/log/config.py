@@ -1,0 +1,62 @@
+"""Settings of the log in an agent with the role `log`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate_common.config import Bytes, Seconds, setting
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    object_store: str = setting(
+        "",
+        "Where segments are: a folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory://. The "
+        "same for all agents of a group. Empty: `objects` in the agent's data folder, for one agent alone.",
+    )
+    object_options: Mapping[str, str] = setting(
+        {},
+        "Options of the store, such as endpoint, region, access_key_id, secret_access_key, allow_http; what is missing "
+        "comes from the environment, as usual for that cloud.",
+        secret=True,
+    )
+    object_timeout: Seconds = setting(30.0, "How long one request to the object store may take.", minimum=0.1)
+    uploads: int = setting(16, "Segments that are uploaded at once.", minimum=1)
+    reads: int = setting(64, "Reads of the object store at once.", minimum=1)
+    wal_file_bytes: Bytes = setting(128 * 2**20, "Size of one write-ahead file.", minimum=4096)
+    tail_bytes: Bytes = setting(
+        64 * 2**20, "Memory for records that segments hold already, so that readers who keep up find them.", minimum=0
+    )
+    unflushed_bytes: Bytes = setting(
+        256 * 2**20, "Memory for records that no segment holds yet; beyond it producers are held back.", minimum=2**20
+    )
+    partition_unflushed_bytes: Bytes = setting(64 * 2**20, "The same for one partition.", minimum=2**20)
+    block_cache: Bytes = setting(128 * 2**20, "Memory for blocks of segments that were read.", minimum=0)
+    disk_cache: Bytes = setting(
+        2**30,
+        "Disk for what was read of a remote object store; 0: none. Not used where the store is a folder.",
+        minimum=0,
+    )
+    threads: int = setting(2, "Threads that compress and unpack blocks.", minimum=1)
+    reserve_ahead: int = setting(
+        1_000_000,
+        "Offsets that the leader of a WAL partition reserves at once; a lost disk leaves a hole of so many.",
+        minimum=1,
+    )
+    relook: Seconds = setting(30.0, "How often assignment is looked over, though nothing has changed.", minimum=0.1)
+    transfer_timeout: Seconds = setting(10.0, "How long the hand-over of a partition may take.", minimum=0.1)
+    leave_timeout: Seconds = setting(
+        4.0, "How long handing everything over may take when the agent stops.", minimum=0.0
+    )
+    retention_interval: Seconds = setting(60.0, "How often the retention of topics is applied.", minimum=0.1)
+    merge_interval: Seconds = setting(10.0, "How often small segments are looked for.", minimum=0.1)
+    merge_below: Bytes = setting(2 * 2**20, "Segments below this size are merged.", minimum=0)
+    merge_least: int = setting(16, "How many small segments must follow each other to be merged.", minimum=2)
+    delete_grace: Seconds = setting(
+        60.0, "How long objects stay after their records are gone, for readers that began before.", minimum=0.0
+    )
+    orphan_interval: Seconds = setting(3600.0, "How often objects that no topic knows are looked for.", minimum=0.1)
+    orphan_grace: Seconds = setting(
+        3600.0, "How old such an object must be to be deleted; a commit may still be on its way.", minimum=0.0
+    )

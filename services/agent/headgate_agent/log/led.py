@@ -1,0 +1,157 @@
+"""A partition that this agent leads, with its segments: everything that can be read of it."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+
+from headgate.log import v1 as api
+from headgate_agent.log.access import Bounds, OffsetOutOfRange, TimedOffset
+from headgate_agent.log.contract import Durability, PartitionSettings, SegmentInfo
+from headgate_agent.log.partition import Partition
+from headgate_agent.log.record_batch import headers
+from headgate_agent.log.records import first_at, unpack_batch
+from headgate_agent.log.segment_reader import SegmentReader
+from headgate_agent.log.segments import Segments, ref_of
+from headgate_agent.log.work import Work
+
+# Small segments that are read at once for one fetch.
+_SEGMENTS_AT_ONCE = 16
+
+
+class Led:
+    def __init__(
+        self,
+        topic: api.Topic,
+        partition: Partition,
+        segments: Segments,
+        epochs: Sequence[tuple[int, int]],
+        *,
+        reader: SegmentReader,
+        work: Work,
+    ) -> None:
+        """`epochs` are those with records and where each began, oldest first, before this leadership."""
+        self.topic = topic
+        self.partition = partition
+        self.segments = segments
+        self.session = ""
+        # How many segments had been added when small ones were last looked for in vain.
+        self.looked_at = 0
+        self._reader = reader
+        self._work = work
+        self._epochs = list(epochs)
+        for header, _ in partition.tail_headers():
+            # What was taken back from the write-ahead log.
+            if not self._epochs or header.leader_epoch > self._epochs[-1][0]:
+                self._epochs.append((header.leader_epoch, header.base_offset))
+        self._epochs = [one for one in self._epochs if one[0] < partition.epoch]
+        self._began = partition.next
+
+    @property
+    def bounds(self) -> Bounds:
+        part = self.partition
+        return Bounds(part.log_start, part.durable, part.epoch)
+
+    def retune(self, topic: api.Topic, limits: PartitionSettings) -> None:
+        """Takes over settings that have changed."""
+        self.topic = topic
+        self.partition.settings = settings_of(topic, limits)
+
+    async def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        """Acknowledged batches from the one that holds `offset` on; none at the end."""
+        found = self.in_memory(offset, max_bytes)
+        if found is not None:
+            return found
+        infos = await self._enough(offset, max_bytes)
+        if not infos:
+            # Nothing is stored from here to the tail: offsets that will never hold records.
+            return self.partition.read(self.partition.committed, max_bytes) or []
+        parts = await asyncio.gather(*(self._reader.read(ref_of(info), offset, max_bytes) for info in infos))
+        batches: list[bytes] = []
+        size = 0
+        for info, part in zip(infos, parts, strict=True):
+            if batches and size >= max_bytes:
+                break
+            for view in part:
+                batches.append(bytes(view))
+                size += len(view)
+            if part and [header.next_offset for header in headers(part[-1])][-1] < info.next_offset:
+                # `max_bytes` cut it short: what follows in the next segment would leave a gap.
+                break
+        return batches
+
+    def in_memory(self, offset: int, max_bytes: int) -> list[bytes] | None:
+        """As `read`, without waiting; None where only segments hold it."""
+        self.check(offset)
+        return self.partition.read(offset, max_bytes)
+
+    def check(self, offset: int) -> None:
+        bounds = self.bounds
+        if not bounds.log_start <= offset <= bounds.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self.partition.name} has offsets {bounds.log_start} to {bounds.high_watermark}, not {offset}"
+            )
+
+    async def offset_at(self, timestamp: int) -> TimedOffset | None:
+        info = await self.segments.since(timestamp)
+        while info is not None:
+            data = await self._reader.batches_since(ref_of(info), timestamp)
+            found = await self._work.run(partial(_first_at, data, timestamp, self.partition.log_start))
+            if found is not None:
+                return found
+            later = await self.segments.from_offset(info.next_offset, 1)
+            info = next((one for one in later if one.max_timestamp >= timestamp), None)
+        for header, data in self.partition.tail_headers():
+            if header.max_timestamp >= timestamp:
+                return await self._work.run(partial(_first_at, data, timestamp, self.partition.log_start))
+        return None
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        if epoch >= self.partition.epoch:
+            return self.partition.epoch, self.partition.durable
+        at = bisect_right([one for one, _ in self._epochs], epoch)
+        if at == 0:
+            return -1, -1
+        end = self._epochs[at][1] if at < len(self._epochs) else self._began
+        return self._epochs[at - 1][0], end
+
+    async def _enough(self, offset: int, max_bytes: int) -> list[SegmentInfo]:
+        chosen: list[SegmentInfo] = []
+        size = 0
+        for info in await self.segments.from_offset(offset, _SEGMENTS_AT_ONCE):
+            if chosen and size + info.size > max_bytes:
+                break
+            chosen.append(info)
+            size += info.size
+        return chosen
+
+
+def settings_of(topic: api.Topic, limits: PartitionSettings) -> PartitionSettings:
+    """The settings of a topic, over those of the agent."""
+    given = topic.settings
+    wal = given.durability == api.DURABILITY_WAL
+    return PartitionSettings(
+        durability=Durability.WAL if wal else Durability.OBJECT,
+        linger=_seconds(given, "linger", limits.linger),
+        segment_bytes=given.segment_bytes or limits.segment_bytes,
+        segment_age=_seconds(given, "segment_age", limits.segment_age),
+        max_message_bytes=given.max_message_bytes or limits.max_message_bytes,
+        reserve_ahead=limits.reserve_ahead,
+        max_unflushed_bytes=limits.max_unflushed_bytes,
+    )
+
+
+def _seconds(settings: api.TopicSettings, name: str, default: float) -> float:
+    return getattr(settings, name).ToNanoseconds() / 1e9 if settings.HasField(name) else default  # type: ignore[arg-type]
+
+
+def _first_at(data: bytes, timestamp: int, log_start: int) -> TimedOffset | None:
+    for header in headers(data):
+        if header.max_timestamp < timestamp or header.next_offset <= log_start:
+            continue
+        record = first_at((one for one in unpack_batch(data, header) if one.offset >= log_start), timestamp)
+        if record is not None:
+            return TimedOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None

@@ -1,0 +1,86 @@
+"""The segments of one led partition, as the catalog has them: listed when first needed, then kept as they change here.
+
+Only the leader changes them, so its own copy stays true for as long as it leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from headgate_agent.log.contract import PartitionKey, SegmentInfo
+from headgate_agent.log.metadata import LogCatalog
+from headgate_agent.log.segment_reader import SegmentRef
+
+
+class Segments:
+    def __init__(self, catalog: LogCatalog, key: PartitionKey, log_start: int, committed: int) -> None:
+        """`log_start` and `committed` as they were when leadership was granted."""
+        self._catalog = catalog
+        self._key = key
+        self._log_start = log_start
+        self._granted = committed
+        self._list: list[SegmentInfo] = []
+        self._ends: list[int] = []
+        self._loaded = log_start >= committed
+        self._loading: asyncio.Task[None] | None = None
+        # Grows with every segment that is added.
+        self.added = 0
+
+    async def all(self) -> Sequence[SegmentInfo]:
+        """In offset order. Not to be changed."""
+        await self._load()
+        return self._list
+
+    async def from_offset(self, offset: int, count: int) -> Sequence[SegmentInfo]:
+        """The first one that ends after `offset`, and those that follow it."""
+        if offset < self._granted:
+            await self._load()
+        at = bisect_right(self._ends, offset)
+        return self._list[at : at + count]
+
+    async def since(self, timestamp: int) -> SegmentInfo | None:
+        """The first one that may hold a record of at least that time."""
+        await self._load()
+        return next((info for info in self._list if info.max_timestamp >= timestamp), None)
+
+    def add(self, info: SegmentInfo) -> None:
+        """The next one has been committed."""
+        self.added += 1
+        self._list.append(info)
+        self._ends.append(info.next_offset)
+
+    def replace(self, gone: Sequence[SegmentInfo], merged: SegmentInfo) -> None:
+        at = self._list.index(gone[0])
+        self._list[at : at + len(gone)] = [merged]
+        self._ends[at : at + len(gone)] = [merged.next_offset]
+
+    def trim(self, log_start: int) -> None:
+        """Those that end at or before the new start are gone."""
+        self._log_start = max(self._log_start, log_start)
+        count = bisect_right(self._ends, log_start)
+        del self._list[:count]
+        del self._ends[:count]
+
+    async def _load(self) -> None:
+        if self._loaded:
+            return
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._fetch())
+        # A caller that gives up leaves it to the others.
+        await asyncio.shield(self._loading)
+
+    async def _fetch(self) -> None:
+        try:
+            listed = await self._catalog.segments(self._key, self._log_start, self._granted)
+            before = [info for info in listed if info.next_offset > self._log_start]
+            self._list[:0] = before
+            self._ends[:0] = [info.next_offset for info in before]
+            self._loaded = True
+        finally:
+            self._loading = None
+
+
+def ref_of(info: SegmentInfo) -> SegmentRef:
+    return SegmentRef(info.key, info.size, info.base_offset, info.next_offset)

@@ -1,0 +1,269 @@
+"""What an agent does for its partitions in the background: retention, merging, deleting objects, freeing the disk.
+
+Each task runs by itself at its own pace, reports what it did, and when it fails is tried again at its next turn: none
+of them is needed for what was promised to a producer or a consumer. Objects are deleted only after a grace time in
+which a reader that began before can finish; an agent that dies meanwhile leaves them to the collection of orphans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from headgate.log import v1 as api
+from headgate_agent.log.broker import Broker
+from headgate_agent.log.contract import NotLeader, SegmentInfo
+from headgate_agent.log.led import Led
+from headgate_agent.log.metadata import leader_ref, segment_of
+from headgate_agent.log.metadata import ref as partition_ref
+from headgate_agent.log.objects import ObjectExists
+from headgate_agent.log.record_batch import headers
+from headgate_agent.log.segment import SegmentWriter
+from headgate_agent.log.segments import ref_of
+from headgate_agent.log.uploading import object_key
+
+log = logging.getLogger(__name__)
+
+_ORPHANS_AT_ONCE = 1000
+_ORPHANS_TASK = "headgate:orphans"
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """Times in seconds."""
+
+    retention_interval: float = 60.0
+    merge_interval: float = 10.0
+    # Segments below this size are merged, when so many of them follow each other.
+    merge_below: int = 2 << 20
+    merge_least: int = 16
+    # What one merge may take at once, in bytes.
+    merge_most: int = 32 << 20
+    delete_grace: float = 60.0
+    orphan_interval: float = 3600.0
+    # Younger objects may belong to a commit that is still on its way.
+    orphan_grace: float = 3600.0
+    wal_interval: float = 5.0
+
+
+class Upkeep:
+    def __init__(self, broker: Broker, settings: UpkeepSettings | None = None) -> None:
+        self._broker = broker
+        self._world = broker.world
+        self._settings = settings or UpkeepSettings()
+        # Keys and when they may be deleted, soonest first.
+        self._doomed: deque[tuple[float, str]] = deque()
+        broker.removed = self._doom
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        one = self._settings
+        await asyncio.gather(
+            self._every(one.retention_interval, "retention", self.expire),
+            self._every(one.merge_interval, "merging", self.merge),
+            self._every(min(5.0, max(one.delete_grace, 0.05)), "deletion", self.delete_doomed),
+            self._every(one.orphan_interval, "orphans", self.collect_orphans),
+            self._every(one.wal_interval, "wal", self.free_wal),
+        )
+
+    async def _every(self, interval: float, task: str, work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            # Not all agents at once.
+            await asyncio.sleep(interval * self._world.source.uniform(0.9, 1.1))
+            try:
+                await work()
+            except Exception as error:
+                self._world.metrics.upkeep_failures.labels(task).inc()
+                log.warning("upkeep failed and is tried again", extra={"upkeep": task, "error": str(error)})
+
+    async def expire(self) -> int:
+        """Trims partitions to the retention of their topics; answers how many segments went."""
+        removed = 0
+        for led in tuple(self._broker.led.values()):
+            with suppress(NotLeader):
+                removed += await self._expire(led)
+            await asyncio.sleep(0)
+        return removed
+
+    async def _expire(self, led: Led) -> int:
+        settings = led.topic.settings
+        age = settings.retention.ToNanoseconds() // 1_000_000 if settings.HasField("retention") else 0
+        if not age and not settings.retention_bytes:
+            return 0
+        infos = await led.segments.all()
+        # Records carry the time of people's clocks, so their age can only be told by one.
+        oldest = int(self._world.clock.wall().timestamp() * 1000) - age
+        total = sum(info.size for info in infos)
+        keep_from = led.partition.log_start
+        for info in infos:
+            too_old = age > 0 and info.max_timestamp < oldest
+            too_many = settings.retention_bytes > 0 and total - info.size >= settings.retention_bytes
+            if not too_old and not too_many:
+                break
+            total -= info.size
+            keep_from = info.next_offset
+        if keep_from <= led.partition.log_start:
+            return 0
+        gone = await self._broker.trim(led, keep_from)
+        self._world.metrics.trimmed.inc(gone)
+        log.info(
+            "segments expired",
+            extra={"partition": led.partition.name, "segments": gone, "log_start": keep_from},
+        )
+        return gone
+
+    async def merge(self) -> int:
+        """Puts one segment in the place of many small ones; answers how many went."""
+        merged = 0
+        for led in tuple(self._broker.led.values()):
+            # Whoever was given no segment since the last look has nothing to merge, and need not be listed.
+            added = led.segments.added
+            if added == led.looked_at:
+                continue
+            with suppress(NotLeader):
+                run = small_run(await led.segments.all(), self._settings)
+                if run:
+                    await self._merge(led, run)
+                    merged += len(run)
+                else:
+                    led.looked_at = added
+            await asyncio.sleep(0)
+        return merged
+
+    async def _merge(self, led: Led, run: Sequence[SegmentInfo]) -> None:
+        part, world = led.partition, self._world
+        writer, buffers = await self._gather(run)
+        uid = world.ids.uid("segment")
+        base = run[0].base_offset
+        key = object_key(part.key, part.epoch, base, uid)
+        info = SegmentInfo(
+            uid,
+            key,
+            base,
+            run[-1].next_offset,
+            sum(len(buffer) for buffer in buffers),
+            writer.min_timestamp or 0,
+            writer.max_timestamp,
+            run[0].epoch,
+        )
+        with suppress(ObjectExists):
+            await world.objects.create(key, buffers)
+        request = api.ReplaceSegmentsRequest(
+            session_id=led.session,
+            leader=leader_ref(part.key, part.epoch),
+            segment_uids=[one.uid for one in run],
+            segment=segment_of(info),
+        )
+        await self._broker.ask_as_leader(led, "ReplaceSegments", request)
+        led.segments.replace(run, info)
+        self._doom([one.key for one in run])
+        world.metrics.merged.inc(len(run))
+        log.info("segments merged", extra={"partition": part.name, "segments": len(run), "bytes": info.size})
+
+    async def _gather(self, run: Sequence[SegmentInfo]) -> tuple[SegmentWriter, list[bytes]]:
+        """The batches of small segments in one."""
+        writer = SegmentWriter()
+        for info in run:
+            parts = await self._world.reader.read(ref_of(info), info.base_offset, info.size * 1000)
+            data = b"".join(parts)
+            await self._world.work.run(partial(_add_all, writer, data))
+        buffers = await self._world.work.run(writer.finish)
+        return writer, buffers
+
+    async def delete_doomed(self) -> int:
+        """Deletes objects whose grace time is over."""
+        count = 0
+        while self._doomed and self._doomed[0][0] <= self._world.clock.monotonic():
+            _, key = self._doomed[0]
+            await self._world.objects.delete(key)
+            self._doomed.popleft()
+            self._world.metrics.deleted.labels("retention").inc()
+            count += 1
+        return count
+
+    async def collect_orphans(self) -> int:
+        """Deletes old objects that the catalog does not know. One agent does it for all."""
+        broker = self._broker
+        if broker.assignment.keeper(broker.view.peers(), _ORPHANS_TASK) != broker.name:
+            return 0
+        youngest = self._world.clock.wall() - timedelta(seconds=self._settings.orphan_grace)
+        found: list[str] = []
+        deleted = 0
+        async for stored in self._world.objects.find("topic-"):
+            if stored.modified < youngest:
+                found.append(stored.key)
+            if len(found) >= _ORPHANS_AT_ONCE:
+                deleted += await self._delete_unknown(found)
+                found = []
+        deleted += await self._delete_unknown(found)
+        if deleted:
+            log.info("orphans deleted", extra={"objects": deleted})
+        return deleted
+
+    async def _delete_unknown(self, keys: Sequence[str]) -> int:
+        if not keys:
+            return 0
+        answer: api.FindObjectsResponse = await self._broker.catalog.once(
+            "FindObjects", api.FindObjectsRequest(keys=keys)
+        )
+        orphans = sorted(set(keys) - set(answer.known))
+        for key in orphans:
+            await self._world.objects.delete(key)
+            self._world.metrics.deleted.labels("orphan").inc()
+        return len(orphans)
+
+    async def free_wal(self) -> None:
+        """Removes write-ahead files that hold nothing which no segment has."""
+        await self._let_go_of_held()
+        broker, wal = self._broker, self._world.wal
+        needed = [wal.current_file]
+        needed += [one.file for held in broker.held.values() for one in held]
+        for led in tuple(broker.led.values()):
+            oldest = led.partition.oldest_wal_file
+            if oldest is not None:
+                needed.append(oldest)
+        if broker.edges.oldest_wal_file is not None:
+            needed.append(broker.edges.oldest_wal_file)
+        if not broker.retiring:
+            await broker.edges.carry_over(min(needed))
+            await wal.remove_before(min(needed))
+
+    async def _let_go_of_held(self) -> None:
+        """What another leader has published meanwhile, or an operator gave up, is not needed any more."""
+        broker = self._broker
+        for key, held in tuple(broker.held.items()):
+            end = max((header.next_offset for one in held for header in headers(one.data)), default=0)
+            request = api.ListSegmentsRequest(partition=partition_ref(key), from_offset=end, limit=1)
+            answer: api.ListSegmentsResponse = await broker.catalog.once("ListSegments", request)
+            if answer.committed_offset >= end and broker.held.get(key) is held:
+                del broker.held[key]
+
+    def _doom(self, keys: Sequence[str]) -> None:
+        due = self._world.clock.monotonic() + self._settings.delete_grace
+        self._doomed.extend((due, key) for key in keys)
+
+
+def small_run(infos: Sequence[SegmentInfo], settings: UpkeepSettings) -> Sequence[SegmentInfo]:
+    """The first run of small segments that is worth merging. All of one epoch: where it began must stay known."""
+    start = size = 0
+    for at, info in enumerate(infos):
+        fits = info.size < settings.merge_below and size + info.size <= settings.merge_most
+        follows = at == start or (info.epoch == infos[start].epoch and info.base_offset == infos[at - 1].next_offset)
+        if fits and follows:
+            size += info.size
+            continue
+        if at - start >= settings.merge_least:
+            return infos[start:at]
+        start, size = (at, info.size) if info.size < settings.merge_below else (at + 1, 0)
+    return infos[start:] if len(infos) - start >= settings.merge_least else ()
+
+
+def _add_all(writer: SegmentWriter, data: bytes) -> None:
+    for header in headers(data):
+        writer.add(memoryview(data)[header.position : header.position + header.size], header)

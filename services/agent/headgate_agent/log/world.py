@@ -1,0 +1,62 @@
+"""What a broker is built on, and how it is set."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headgate_agent.log.contract import PartitionSettings
+from headgate_agent.log.metrics import LogMetrics
+from headgate_agent.log.objects import Objects
+from headgate_agent.log.segment_reader import SegmentReader
+from headgate_agent.log.tail import Memory
+from headgate_agent.log.uploading import DEFAULT_BACKOFF
+from headgate_agent.log.wal import Wal
+from headgate_agent.log.work import Work
+from headgate_common.backoff import Backoff
+from headgate_common.clock import Clock
+from headgate_common.ids import Ids
+
+
+class Session(Protocol):
+    """The agent's membership: its session while it is certainly alive, and until when that is certain."""
+
+    @property
+    def session(self) -> str | None: ...
+
+    @property
+    def valid_until(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Times in seconds."""
+
+    limits: PartitionSettings = field(default_factory=PartitionSettings)
+    # A look at least so often.
+    relook: float = 30.0
+    # A partition that was refused for a passing reason is asked for again after this long.
+    retry: float = 1.0
+    # How often the session is looked at, at most.
+    guard: float = 0.2
+    # How long an offered partition may take to be handed over.
+    transfer_timeout: float = 10.0
+    # How long a graceful stop may take.
+    leave_timeout: float = 4.0
+    upload_backoff: Backoff = DEFAULT_BACKOFF
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a broker is built on."""
+
+    wal: Wal
+    objects: Objects
+    reader: SegmentReader
+    clock: Clock
+    ids: Ids
+    source: random.Random
+    memory: Memory
+    work: Work
+    metrics: LogMetrics

@@ -1,0 +1,202 @@
+"""`topics`: create, list, describe, delete and recover topics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from headgate.log import v1 as log
+from headgate_cli import topic_settings
+from headgate_cli.commands.read import get_one
+from headgate_cli.connection import Connection, run
+from headgate_cli.kinds import PARTITION, TOPIC
+from headgate_cli.options import CoordinatorOption, OutputOption, gather
+from headgate_cli.output import Output, plain, print_one, print_table, print_values, say, stdout
+from headgate_common.errors import HeadgateError
+
+topics = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Topics of the log.
+
+    Example: headgate topics create orders --partitions 6 --set durability=WAL --set retention=24h
+    """,
+)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic; case counts.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
+
+
+@topics.command()
+def create(
+    context: typer.Context,
+    name: NameArgument,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", help="How many; fixed for good.", min=0)] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated: --set retention=24h"),
+    ] = None,
+    group: Annotated[str, typer.Option(help="The group of agents that lead it.")] = "",
+    missing_only: Annotated[bool, typer.Option("--if-not-exists", help="One that is there is fine.")] = False,
+    dry_run: DryRunOption = False,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create a topic with all its partitions.
+
+    Example: headgate topics create orders --partitions 6 --set durability=WAL
+    """
+    options = gather(context, coordinator, output)
+    request = log.CreateTopicRequest(
+        name=name,
+        partitions=partitions,
+        settings=topic_settings.read(settings or []),
+        group=group,
+        validate_only=dry_run,
+    )
+
+    async def work(connection: Connection) -> log.Topic | None:
+        if not dry_run:
+            request.request_id = connection.request_id()
+        try:
+            made: log.Topic = (await connection.call("TopicService.CreateTopic", request)).topic
+        except HeadgateError as error:
+            if missing_only and error.reason.name == "ALREADY_EXISTS":
+                return None
+            raise
+        return made
+
+    made = run(options, work)
+    if made is None:
+        say(f"there is a topic {name} already")
+    elif output is Output.TABLE:
+        stdout().print(f"topic {name}: {'would be created' if dry_run else 'created'}")
+    else:
+        print_one(plain(made), output)
+
+
+async def _list(connection: Connection, prefix: str, *, internal: bool) -> list[log.Topic]:
+    request = log.ListTopicsRequest(name_prefix=prefix, include_internal=internal)
+    return await connection.pages("TopicService.ListTopics", request, "topics")
+
+
+@topics.command("list")
+def list_topics(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    internal: Annotated[bool, typer.Option("--internal", help="Topics that queries made for themselves, too.")] = False,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List topics.
+
+    Example: headgate topics list --prefix orders
+    """
+    found = run(gather(context, coordinator, output), lambda connection: _list(connection, prefix, internal=internal))
+    if output is not Output.TABLE:
+        print_values([plain(each) for each in found], output)
+    elif found:
+        print_table(TOPIC.titles, [TOPIC.row(each) for each in found])
+
+
+@topics.command()
+def describe(
+    context: typer.Context,
+    name: NameArgument,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Tell the settings of a topic, who leads each partition, and what is in it.
+
+    Example: headgate topics describe orders
+    """
+
+    async def work(connection: Connection) -> tuple[Any, list[Any]]:
+        topic, partitions = await asyncio.gather(
+            get_one(connection, TOPIC, name),
+            connection.pages("TopicService.ListPartitions", log.ListPartitionsRequest(topic=name), "partitions"),
+        )
+        return topic, partitions
+
+    topic, partitions = run(gather(context, coordinator, output), work)
+    if output is not Output.TABLE:
+        print_one({"topic": plain(topic), "partitions": [plain(each) for each in partitions]}, output)
+        return
+    console = stdout()
+    lines = [("Topic", topic.name), ("Uid", topic.uid), ("Group", topic.group), *topic_settings.texts(topic.settings)]
+    for title, value in lines:
+        console.print(Text(f"{title.replace('_', ' ').capitalize() + ':':<20}", style="bold"), Text(value), sep="")
+    console.print(Text("\nPartitions", style="bold"))
+    print_table(PARTITION.titles[1:], [PARTITION.row(each)[1:] for each in partitions])
+
+
+@topics.command()
+def delete(
+    context: typer.Context,
+    name: NameArgument,
+    missing_ok: Annotated[bool, typer.Option("--if-exists", help="A missing one is fine.")] = False,
+    dry_run: DryRunOption = False,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete a topic and its records.
+
+    Refused while a source, sink or query uses it; the message lists them.
+
+    Example: headgate topics delete orders
+    """
+    request = log.DropTopicRequest(name=name, allow_missing=missing_ok, validate_only=dry_run)
+
+    async def work(connection: Connection) -> Any:
+        if not dry_run:
+            request.request_id = connection.request_id()
+        return await connection.call("TopicService.DropTopic", request)
+
+    answer = run(gather(context, coordinator, output), work)
+    if not answer.HasField("topic"):
+        say(f"there is no topic {name}")
+    elif output is Output.TABLE:
+        stdout().print(f"topic {name}: {'would be deleted' if dry_run else 'deleted'}")
+    else:
+        print_one(plain(answer.topic), output)
+
+
+@topics.command()
+def recover(
+    context: typer.Context,
+    name: NameArgument,
+    partitions: Annotated[
+        list[int] | None, typer.Option("-p", "--partition", help="Which one; may be repeated. All that wait otherwise.")
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="What the lost leader acknowledged and did not upload is lost.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let partitions go on whose leader is lost with its disk.
+
+    Without --accept-loss it is refused, and says how many records would be lost at most. Lost offsets are never used
+    again: they stay as a hole, which `headgate topics describe` shows.
+
+    Example: headgate topics recover orders --accept-loss
+    """
+    request = log.RecoverPartitionsRequest(
+        topic=name, partitions=partitions or [], accept_loss=accept_loss, validate_only=dry_run
+    )
+
+    async def work(connection: Connection) -> Any:
+        if not dry_run:
+            request.request_id = connection.request_id()
+        return await connection.call("TopicService.RecoverPartitions", request)
+
+    answer = run(gather(context, coordinator, output), work)
+    if output is not Output.TABLE:
+        print_values([plain(each) for each in answer.partitions], output)
+    elif answer.partitions:
+        print_table(PARTITION.titles, [PARTITION.row(each) for each in answer.partitions])
+    else:
+        say(f"no partition of topic {name} waits for a volume")

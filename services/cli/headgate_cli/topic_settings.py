@@ -1,0 +1,67 @@
+"""Settings of topics as people write them: `retention=24h`, `segment-bytes=64MiB`, or under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import typer
+from google.protobuf.descriptor import FieldDescriptor
+
+from headgate.log import v1 as log
+from headgate_cli import durations, kinds, sizes
+
+_FIELDS: dict[str, FieldDescriptor] = {field.name: field for field in log.TopicSettings.DESCRIPTOR.fields}
+_KAFKA_NAMES = {
+    "retention.ms": "retention",
+    "retention.bytes": "retention_bytes",
+    "segment.bytes": "segment_bytes",
+    "segment.ms": "segment_age",
+    "headgate.linger.ms": "linger",
+    "headgate.durability": "durability",
+    "max.message.bytes": "max_message_bytes",
+}
+
+
+def read(assignments: Iterable[str]) -> log.TopicSettings:
+    """The settings of `NAME=VALUE`; a usage error for a name or value that makes no sense."""
+    settings = log.TopicSettings()
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        written = key.strip().lower()
+        name = _KAFKA_NAMES.get(written, written.replace("-", "_"))
+        if not separator or name not in _FIELDS:
+            raise typer.BadParameter(f"--set {assignment}: expected NAME=VALUE; settings are {', '.join(_FIELDS)}")
+        _set(settings, name, value.strip(), in_milliseconds=written.endswith(".ms"))
+    return settings
+
+
+def _set(settings: log.TopicSettings, name: str, value: str, *, in_milliseconds: bool) -> None:
+    field = _FIELDS[name]
+    if field.enum_type is not None:
+        enum = kinds.of_api(field.enum_type.name)
+        setattr(settings, name, enum.Value(kinds.long(enum, value)))
+    elif field.message_type is not None:
+        bare = in_milliseconds and value.isdecimal()
+        getattr(settings, name).FromNanoseconds(round(durations.seconds(f"{value}ms" if bare else value) * 1e9))
+    else:
+        setattr(settings, name, sizes.size(value))
+
+
+def texts(settings: log.TopicSettings) -> Iterator[tuple[str, str]]:
+    """Names and values of the settings that are said, as SQL and `read` take them."""
+    for name, field in _FIELDS.items():
+        value: Any = getattr(settings, name)
+        if field.enum_type is not None:
+            if value:
+                yield name, kinds.short(kinds.of_api(field.enum_type.name), value)
+        elif field.message_type is not None:
+            if settings.HasField(name):  # type: ignore[arg-type]
+                yield name, _duration_text(value)
+        elif (field.has_presence and settings.HasField(name)) or value:  # type: ignore[arg-type]
+            yield name, str(value)
+
+
+def _duration_text(value: Any) -> str:
+    microseconds = value.ToMicroseconds()
+    return durations.text(microseconds // 1000) if microseconds % 1000 == 0 else f"{microseconds}us"

@@ -1,0 +1,21 @@
+"""Numbers that are given out once and never again: node ids of agents and ids of producers."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, update
+
+from headgate_coordinator.catalog.log.schema import counters
+from headgate_coordinator.catalog.tx import Tx
+
+NODE_ID = "node_id"
+PRODUCER_ID = "producer_id"
+
+_VALUE = select(counters.c.value).where(counters.c.name == bindparam("name_"))
+_SET = update(counters).where(counters.c.name == bindparam("name_")).values(value=bindparam("value_"))
+
+
+def take(tx: Tx, name: str, count: int = 1) -> int:
+    """The first of `count` numbers that follow each other, from 1 on."""
+    last: int = tx.connection.execute(_VALUE, {"name_": name}).scalar_one()
+    tx.connection.execute(_SET, {"name_": name, "value_": last + count})
+    return last + 1

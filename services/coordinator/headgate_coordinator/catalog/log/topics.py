@@ -1,0 +1,297 @@
+"""Topics: created with all their partitions, altered in what may change, dropped when nothing uses them.
+
+Names follow Kafka's rule, because Kafka clients name topics too: case is kept and significant, and two names that
+differ only in '.' and '_' are two topics. A source or sink of type TOPIC may name a topic that is not there yet; from
+the moment it is there it cannot be dropped while they name it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+
+from headgate.log import v1 as log
+from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog import references, sessions
+from headgate_coordinator.catalog.agent_rows import DEFAULT_GROUP
+from headgate_coordinator.catalog.log import partitions as partition_rows
+from headgate_coordinator.catalog.log import settings, transfers
+from headgate_coordinator.catalog.log.schema import (
+    group_offsets,
+    partition_epochs,
+    partition_holes,
+    partitions,
+    producers,
+    segments,
+    topics,
+)
+from headgate_coordinator.catalog.log.settings import TopicRules
+from headgate_coordinator.catalog.pages import page
+from headgate_coordinator.catalog.schema import physical_sources, queries, query_sinks, query_sources, sinks
+from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.catalog.wire import AnyRow, from_json_object, timestamp
+from headgate_coordinator.errors import (
+    ALREADY_EXISTS,
+    INVALID_NAME,
+    TOPIC_IN_USE,
+    TOPIC_LIMIT_EXCEEDED,
+    TOPIC_NOT_FOUND,
+    UID_MISMATCH,
+)
+from headgate_coordinator.sql.names import topic_fault
+
+TOPICS = select(topics)
+_OF_QUERY = TOPICS.where(topics.c.query_uid == bindparam("query_uid_")).order_by(topics.c.name)
+_NOTHING_YET = {"log_start": 0, "committed": 0, "reserved": 0, "bytes": 0, "volume_id": ""}
+# What is kept of a partition, in the order in which it can be deleted.
+_OF_PARTITIONS = (group_offsets, producers, partition_holes, partition_epochs, segments)
+
+
+def create_topic(tx: Tx, request: log.CreateTopicRequest, rules: TopicRules) -> log.Topic:
+    """A topic of a user."""
+    return create(
+        tx,
+        name=request.name,
+        partition_count=request.partitions or rules.partitions,
+        group=request.group,
+        wanted=request.settings,
+        rules=rules,
+    )
+
+
+def create(
+    tx: Tx,
+    *,
+    name: str,
+    partition_count: int,
+    wanted: log.TopicSettings,
+    rules: TopicRules,
+    group: str = "",
+    internal: bool = False,
+    query_uid: str | None = None,
+    pinned_agent: str = "",
+) -> log.Topic:
+    """Writes the topic and all its partitions. `internal` ones belong to a query, and count against no limit."""
+    check_name(name)
+    columns = settings.columns_of(wanted, rules)
+    if _row(tx, name) is not None:
+        raise HeadgateError(ALREADY_EXISTS, f"there is a topic {name}", metadata={"kind": "topic", "name": name})
+    if not internal:
+        _require_room(tx, partition_count, rules)
+    uid = tx.ids.uid("topic")
+    row: dict[str, Any] = {
+        "uid": uid,
+        "name": name,
+        "partitions": partition_count,
+        "group_name": group or DEFAULT_GROUP,
+        "internal": internal,
+        "query_uid": query_uid,
+        "pinned_agent": pinned_agent,
+        "time": tx.now,
+        "revision": tx.revision,
+        **columns,
+    }
+    tx.connection.execute(insert(topics), row)
+    tx.connection.execute(
+        insert(partitions),
+        [
+            {
+                "key": partition_rows.key_of(uid, index),
+                "topic_uid": uid,
+                "ordinal": index,
+                "waiting": partition_rows.NOBODY_YET,
+                "revision": tx.revision,
+                **_NOTHING_YET,
+            }
+            for index in range(partition_count)
+        ],
+    )
+    created = _by_uid(tx, uid)
+    tx.record("TOPIC", name, uid, None, created)
+    for made in tx.connection.execute(_partitions_of(uid)):
+        tx.record("PARTITION", partition_rows.name_of(made), made.key, None, partition_rows.message(made))
+    return created
+
+
+def alter_topic(tx: Tx, request: log.AlterTopicRequest, rules: TopicRules) -> log.Topic:
+    """Changes the named settings. What a change makes no different is no revision."""
+    row = _required(tx, request.name)
+    _refuse_internal(tx, row)
+    changed = settings.changed_columns(request.settings, request.fields, rules)
+    before = message(row)
+    if all(row._mapping[column] == value for column, value in changed.items()):
+        return before
+    tx.connection.execute(update(topics).where(topics.c.uid == row.uid).values(revision=tx.revision, **changed))
+    after = _by_uid(tx, row.uid)
+    tx.record("TOPIC", row.name, row.uid, before, after)
+    return after
+
+
+def drop_topic(tx: Tx, request: log.DropTopicRequest) -> log.Topic | None:
+    """Deletes a topic that no source, sink or query uses, with its partitions, segments, grants and offsets of groups.
+
+    Its objects are orphans from then on: FindObjects knows none of them.
+    """
+    row = _row(tx, request.name)
+    if row is None:
+        if request.allow_missing:
+            return None
+        raise not_found(request.name)
+    if request.uid and request.uid != row.uid:
+        raise HeadgateError(
+            UID_MISMATCH,
+            f"topic {row.name} has the uid {row.uid}, not {request.uid}",
+            metadata={"kind": "topic", "name": row.name, "uid": row.uid},
+        )
+    refers = _references(tx, row)
+    if refers:
+        raise references.in_use(TOPIC_IN_USE, f"topic {row.name}", refers)
+    return delete_topic(tx, row)
+
+
+def delete_topic(tx: Tx, row: AnyRow) -> log.Topic:
+    """Deletes a topic whatever refers to it; that is for its own query to do."""
+    dropped = message(row)
+    rows = tx.connection.execute(_partitions_of(row.uid)).all()
+    transfers.delete_of_topic(tx, row.uid)
+    keys = select(partitions.c.key).where(partitions.c.topic_uid == row.uid)
+    for table in _OF_PARTITIONS:
+        tx.connection.execute(delete(table).where(table.c.partition_key.in_(keys)))
+    sessions.forget(tx, partition_rows.GRANT, [each.key for each in rows if each.epoch is not None])
+    tx.connection.execute(delete(partitions).where(partitions.c.topic_uid == row.uid))
+    tx.connection.execute(delete(topics).where(topics.c.uid == row.uid))
+    tx.record("TOPIC", row.name, row.uid, dropped, None)
+    for each in rows:
+        tx.record("PARTITION", partition_rows.name_of(each), each.key, partition_rows.message(each), None)
+    return dropped
+
+
+def delete_topics_of(tx: Tx, query_uid: str) -> None:
+    """Deletes the topics that a query made for itself; called when the query itself is deleted."""
+    for row in tx.connection.execute(_OF_QUERY, {"query_uid_": query_uid}).all():
+        delete_topic(tx, row)
+
+
+def get_topic(tx: Tx, request: log.GetTopicRequest) -> log.Topic:
+    return message(_required(tx, request.name))
+
+
+def list_topics(tx: Tx, request: log.ListTopicsRequest) -> log.ListTopicsResponse:
+    filters = []
+    if request.name_prefix:
+        # Not LIKE: in SQLite that knows no case.
+        filters.append(func.substr(topics.c.name, 1, len(request.name_prefix)) == request.name_prefix)
+    if not request.include_internal:
+        filters.append(~topics.c.internal)
+    found = page(tx, request, TOPICS, [topics.c.name], filters)
+    return log.ListTopicsResponse(
+        topics=[message(row) for row in found.rows], next_page_token=found.next_page_token, revision=tx.revision
+    )
+
+
+def list_partitions(tx: Tx, request: log.ListPartitionsRequest) -> log.ListPartitionsResponse:
+    if request.topic:
+        _required(tx, request.topic)
+    return partition_rows.list_partitions(tx, request)
+
+
+def check_name(name: str) -> None:
+    """INVALID_NAME unless Kafka's rule allows the name."""
+    fault = topic_fault(name)
+    if fault:
+        raise HeadgateError(INVALID_NAME, f"{name[:60]!a} names no topic: {fault}", metadata={"field": "name"})
+
+
+def not_found(name: str) -> HeadgateError:
+    shown = ascii(name[:60])[1:-1]
+    return HeadgateError(TOPIC_NOT_FOUND, f"there is no topic {shown}", metadata={"kind": "topic", "name": shown})
+
+
+def message(row: AnyRow) -> log.Topic:
+    return log.Topic(
+        name=row.name,
+        uid=row.uid,
+        partitions=row.partitions,
+        settings=settings.message(dict(row._mapping)),
+        group=row.group_name,
+        internal=row.internal,
+        query_uid=row.query_uid or "",
+        pinned_agent=row.pinned_agent,
+        create_time=timestamp(row.time),
+        revision=row.revision,
+    )
+
+
+def _require_room(tx: Tx, wanted: int, rules: TopicRules) -> None:
+    if wanted > rules.max_topic_partitions:
+        raise _limit(f"a topic has at most {rules.max_topic_partitions:,} partitions, not {wanted:,}")
+    counted = select(func.count(), func.coalesce(func.sum(topics.c.partitions), 0)).where(~topics.c.internal)
+    count, partitions_now = tx.connection.execute(counted).one()
+    if count >= rules.max_topics:
+        raise _limit(f"there are {count:,} topics, and {rules.max_topics:,} are allowed")
+    if partitions_now + wanted > rules.max_partitions:
+        raise _limit(
+            f"there are {partitions_now:,} partitions, {wanted:,} more are asked for, and {rules.max_partitions:,} "
+            "are allowed"
+        )
+
+
+def _limit(message: str) -> HeadgateError:
+    return HeadgateError(TOPIC_LIMIT_EXCEEDED, message)
+
+
+def _references(tx: Tx, row: AnyRow) -> list[references.References]:
+    """Sources and sinks that name the topic, queries that read or write those, and the query that it is part of."""
+    source_uids = [
+        each.uid
+        for each in tx.connection.execute(
+            select(physical_sources.c.uid, physical_sources.c.options).where(physical_sources.c.type == "TOPIC")
+        )
+        if from_json_object(each.options)["topic"] == row.name
+    ]
+    sink_uids = [
+        each.uid
+        for each in tx.connection.execute(select(sinks.c.uid, sinks.c.options).where(sinks.c.type == "TOPIC"))
+        if from_json_object(each.options)["topic"] == row.name
+    ]
+    readers = select(query_sources.c.query_uid).where(query_sources.c.physical_source_uid.in_(source_uids))
+    writers = select(query_sinks.c.query_uid).where(query_sinks.c.sink_uid.in_(sink_uids))
+    using = select(queries.c.name, queries.c.state).where(
+        queries.c.uid.in_(readers) | queries.c.uid.in_(writers) | (queries.c.uid == (row.query_uid or ""))
+    )
+    named_source = select(physical_sources.c.name, physical_sources.c.type)
+    found = [
+        references.find(tx, "physical source", named_source.where(physical_sources.c.uid.in_(source_uids))),
+        references.find(tx, "sink", select(sinks.c.name, sinks.c.type).where(sinks.c.uid.in_(sink_uids))),
+        references.find(tx, "query", using),
+    ]
+    return [group for group in found if group is not None]
+
+
+def _refuse_internal(tx: Tx, row: AnyRow) -> None:
+    if row.internal:
+        owner = references.find(
+            tx, "query", select(queries.c.name, queries.c.state).where(queries.c.uid == row.query_uid)
+        )
+        raise references.in_use(TOPIC_IN_USE, f"topic {row.name}", [owner] if owner else [])
+
+
+def _partitions_of(uid: str) -> Select[Any]:
+    return partition_rows.PARTITIONS.where(partitions.c.topic_uid == uid).order_by(partitions.c.ordinal)
+
+
+def _required(tx: Tx, name: str) -> AnyRow:
+    row = _row(tx, name)
+    if row is None:
+        raise not_found(name)
+    return row
+
+
+def _by_uid(tx: Tx, uid: str) -> log.Topic:
+    return message(tx.connection.execute(TOPICS.where(topics.c.uid == uid)).one())
+
+
+def _row(tx: Tx, name: str) -> AnyRow | None:
+    # What cannot be a name is not asked for: it may be long, or no text that the database takes.
+    return None if topic_fault(name) else tx.connection.execute(TOPICS.where(topics.c.name == name)).one_or_none()

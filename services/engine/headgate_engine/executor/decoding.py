@@ -1,0 +1,66 @@
+"""Arrow batches as the values of Kafka records: decoded by `mapInArrow`, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from headgate_engine.executor.reading import conform, schema_of
+
+BAD = "__headgate_bad"
+NO_VALUE = "the record has no value"
+NOT_ARROW = "the record is not an Arrow stream of the declared columns"
+
+
+def decode_value(value: pa.Scalar, schema: pa.Schema) -> list[pa.RecordBatch] | str:
+    """The rows of one record, or why it cannot be read."""
+    if not value.is_valid:
+        return NO_VALUE
+    try:
+        batches = list(pa.ipc.open_stream(value.as_buffer()))
+        return [
+            pa.RecordBatch.from_arrays(conform(batch, schema), schema=schema) for batch in batches if batch.num_rows
+        ]
+    except (pa.ArrowException, ValueError) as error:
+        return f"{NOT_ARROW}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def decoding(arrow: str, *, fail: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow` over one column with values: rows, then BAD, which is NULL for a good row."""
+
+    def decode(values: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = schema_of(arrow)
+        full = schema.append(pa.field(BAD, pa.string()))
+        for batch in values:
+            bad: list[str] = []
+            for value in batch.column(0):
+                decoded = decode_value(value, schema)
+                if isinstance(decoded, str):
+                    if fail:
+                        raise ValueError(f"[MALFORMED_RECORD_IN_PARSING] {decoded}")
+                    bad.append(decoded)
+                    continue
+                for part in decoded:
+                    columns = [*part.columns, pa.nulls(part.num_rows, pa.string())]
+                    yield pa.RecordBatch.from_arrays(columns, schema=full)
+            if bad:
+                columns = [*(pa.nulls(len(bad), field.type) for field in schema), pa.array(bad, pa.string())]
+                yield pa.RecordBatch.from_arrays(columns, schema=full)
+
+    return decode
+
+
+def judging(arrow: str, value: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow` over records whose value is column `value`: the bad ones, with BAD behind."""
+
+    def judge(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = schema_of(arrow)
+        for batch in records:
+            reasons = [decode_value(one, schema) for one in batch.column(value)]
+            found = [(index, reason) for index, reason in enumerate(reasons) if isinstance(reason, str)]
+            taken = batch.take(pa.array([index for index, _ in found], pa.int64()))
+            column = pa.array([reason for _, reason in found], pa.string())
+            yield pa.RecordBatch.from_arrays([*taken.columns, column], names=[*batch.schema.names, BAD])
+
+    return judge

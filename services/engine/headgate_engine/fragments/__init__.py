@@ -1,0 +1,1 @@
+"""Runs of compute fragments as Structured Streaming queries."""

@@ -1,0 +1,58 @@
+"""Inputs that are silent: after a while they no longer hold back the others.
+
+Spark's watermark is that of the slowest input. An input without rows for `timeout` gets a mark that brings its own
+watermark up to the slowest of those that have rows; rows that it brings later and that are behind are late, and are
+counted as such.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate_common.clock import Clock
+from headgate_engine.fragments.control import write_mark
+from headgate_engine.fragments.progress import Counts
+from headgate_engine.fragments.read import Input
+from headgate_engine.spark import SparkHost
+
+
+class IdleInputs:
+    """Writes marks for the inputs of one run: `executor/reading.py` reads them for edges, `read.py` for topics."""
+
+    def __init__(self, inputs: tuple[Input, ...], timeout: float, clock: Clock, host: SparkHost) -> None:
+        self._inputs = [entry for entry in inputs if entry.plan.event_time]
+        self._host = host
+        self._timeout = timeout
+        self._clock = clock
+        self._latest: dict[str, int] = {}
+        began = clock.monotonic()
+        self._active = {entry.observation: began for entry in self._inputs}
+        self._written: dict[str, int] = {}
+
+    def look(self, counts: Counts) -> None:
+        if self._timeout <= 0 or len(self._inputs) < 2:
+            return
+        now = self._clock.monotonic()
+        for name, latest in counts.latest_us.items():
+            if latest != self._latest.get(name):
+                self._latest[name] = latest
+                self._active[name] = now
+        silent = [one for one in self._inputs if now - self._active[one.observation] >= self._timeout]
+        speaking = [one for one in self._inputs if one not in silent and one.observation in self._latest]
+        if not silent or not speaking:
+            return
+        reached = min(self._latest[one.observation] - one.plan.lateness_us for one in speaking)
+        for one in silent:
+            self._write(one, reached + one.plan.lateness_us)
+
+    def _write(self, entry: Input, mark_us: int) -> None:
+        if mark_us <= self._written.get(entry.observation, 0):
+            return
+        self._written[entry.observation] = mark_us
+        if entry.control:
+            write_mark(self._host.root, entry.control, mark_us)
+            return
+        marks = Path(entry.marks)
+        beside = marks.with_suffix(".new")
+        beside.write_text(str(mark_us))
+        beside.replace(marks)

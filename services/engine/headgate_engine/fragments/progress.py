@@ -1,0 +1,108 @@
+"""How a run is doing, out of what Spark reports after each batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from headgate.engine import v1 as engine
+from headgate_engine.executor.reading import FAR_FUTURE_US
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums over the batches of a run. Belongs to the thread of the run, except `wrote`, which foreachBatch calls."""
+
+    batch_id: int = -1
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_late: int = 0
+    bad_records: int = 0
+    lag: int = 0
+    last: dict[str, Any] = field(default_factory=dict)
+    # Per input: rows of the last batch that had any, and the latest event time seen.
+    latest_us: dict[str, int] = field(default_factory=dict)
+    _out_of_batch: dict[int, int] = field(default_factory=dict)
+    _rows_out_of_last: int = 0
+
+    def wrote(self, batch_id: int, rows: int) -> None:
+        self._out_of_batch[batch_id] = rows
+
+    def saw(self, text: str) -> bool:
+        """Takes one progress report; says whether it is of a batch not counted yet."""
+        report = json.loads(text)
+        batch = int(report["batchId"])
+        if batch <= self.batch_id or not report.get("durationMs", {}).get("addBatch"):
+            return False
+        self.batch_id = batch
+        self.last = report
+        observed = report.get("observedMetrics", {})
+        marked = {name for name in observed if name.startswith("input")}
+        if marked:
+            # They leave marks and bad records out.
+            self.bad_records += sum(int(observed[name].get("bad") or 0) for name in marked)
+            self.rows_in += sum(int(observed[name].get("rows") or 0) for name in marked)
+        else:
+            self.rows_in += sum(int(source.get("numInputRows", 0)) for source in report.get("sources", ()))
+        for name in marked:
+            latest = observed[name].get("latest_us")
+            if latest is not None:
+                self.latest_us[name] = max(self.latest_us.get(name, 0), int(latest))
+        sink_rows = int(report.get("sink", {}).get("numOutputRows", -1))
+        self._rows_out_of_last = self._out_of_batch.pop(batch, max(0, sink_rows))
+        self.rows_out += self._rows_out_of_last
+        self.lag = sum(_behind(source.get("latestOffset"), source.get("endOffset")) for source in report["sources"])
+        self.rows_late += sum(int(op.get("numRowsDroppedByWatermark", 0)) for op in report.get("stateOperators", ()))
+        return True
+
+    def to_proto(self) -> engine.RunProgress:
+        report = self.last
+        operators = report.get("stateOperators", ())
+        took = duration_pb2.Duration()
+        milliseconds = int(report.get("batchDuration", 0))
+        took.FromMilliseconds(milliseconds)
+        progress = engine.RunProgress(
+            batch_id=self.batch_id,
+            rows_in=self.rows_in,
+            rows_out=self.rows_out,
+            rows_in_per_second=_rate(report.get("inputRowsPerSecond")),
+            rows_out_per_second=self._rows_out_of_last * 1000 / milliseconds if milliseconds else 0.0,
+            batch_time=took,
+            lag=self.lag,
+            state_rows=sum(int(op.get("numRowsTotal", 0)) for op in operators),
+            state_bytes=sum(int(op.get("memoryUsedBytes", 0)) for op in operators),
+            rows_late=self.rows_late,
+            bad_records=self.bad_records,
+        )
+        if "timestamp" in report:
+            progress.time.CopyFrom(_timestamp(report["timestamp"]))
+        watermark = report.get("eventTime", {}).get("watermark")
+        if watermark:
+            found = _timestamp(watermark)
+            # Before the first row it is 1970, after the end the mark's: neither says anything.
+            if 0 < found.ToMicroseconds() < FAR_FUTURE_US - 366 * 86_400 * 1_000_000:
+                progress.watermark.CopyFrom(found)
+        return progress
+
+
+def _behind(latest: Any, end: Any) -> int:
+    """How far the offsets of `end` are behind those of `latest`, over all partitions: both are trees of numbers."""
+    if isinstance(latest, dict):
+        known = end if isinstance(end, dict) else {}
+        return sum(_behind(value, known.get(name, 0)) for name, value in latest.items())
+    return max(0, latest - end) if isinstance(latest, int) and isinstance(end, int) else 0
+
+
+def _rate(value: object) -> float:
+    """Spark leaves out, or writes as text, what is infinite or not a number."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _timestamp(text: str) -> timestamp_pb2.Timestamp:
+    made = timestamp_pb2.Timestamp()
+    made.FromDatetime(datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC))
+    return made

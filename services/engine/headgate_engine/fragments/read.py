@@ -1,0 +1,120 @@
+"""The inputs of a fragment as views of a session.
+
+Each input gets its own watermark, so that one that is ahead does not make rows of the others late; Spark then goes by
+the slowest. A mark (`executor/reading.py`) counts as a row of its event time and is removed behind the watermark. What
+stands between, an observation, is there so that Spark moves no filter below the watermark; it also counts rows and
+records that could not be decoded.
+
+Marks of an edge come with the edge. Those of a topic come from files in the checkpoint: nothing is ever written to a
+user's topic, and Spark reads such files without a Python process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from headgate.catalog import v1 as catalog
+from headgate.engine import v1 as engine
+from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
+from headgate_engine.executor.calls import Access
+from headgate_engine.executor.decoding import BAD
+from headgate_engine.executor.reading import MARK, schema_text
+from headgate_engine.fragments.kafka import decoded
+from headgate_engine.fragments.settings import control_folder
+from headgate_engine.types import arrow_of, ddl, quote, struct_of
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a run."""
+
+    index: int
+    plan: catalog.ComputeInput
+    # Set for an edge; otherwise it is a topic.
+    access: Access | None
+    # An edge's marks: a file of the driver. Empty where it has no event time.
+    marks: str
+    # A topic's marks: a folder of the checkpoint. Empty where it has no event time.
+    control: str
+
+    @property
+    def observation(self) -> str:
+        return f"input{self.index}"
+
+
+def inputs_of(request: engine.StartFragmentRequest, accesses: Mapping[int, Access], folder: Path) -> tuple[Input, ...]:
+    """The inputs of the plan, with where each is read."""
+    found = []
+    for index, entry in enumerate(request.plan.inputs):
+        access = None
+        marks = control = ""
+        if entry.WhichOneof("origin") == "edge":
+            access = accesses.get(entry.edge)
+            if access is None:
+                raise HeadgateError(INVALID_ARGUMENT, f"inputs: nothing says where edge {entry.edge} is")
+            marks = str(folder / f"marks{index}") if entry.event_time else ""
+        elif entry.event_time:
+            control = f"{control_folder(request.checkpoint, request.run.fragment_uid)}/{index}"
+        found.append(Input(index, entry, access, marks, control))
+    return tuple(found)
+
+
+def edge_stream(session: SparkSession, entry: Input, access: Access, batch_bytes: int, nap: float) -> DataFrame:
+    """The rows of an edge, with MARK."""
+    schema = entry.plan.schema
+    return (
+        session.readStream.format("headgate_edge")
+        .option("access_secret", access.to_json())
+        .option("columns", f"{ddl(schema)}, {quote(MARK)} bigint")
+        .option("arrow", schema_text(arrow_of(struct_of(schema))))
+        .option("batch_bytes", str(batch_bytes))
+        .option("marks", entry.marks)
+        .option("nap", str(nap))
+        .load()
+    )
+
+
+def rows_of_topic(session: SparkSession, records: DataFrame, entry: Input, *, fail: bool) -> DataFrame:
+    """The rows of a topic, with BAD and MARK, and its marks among them."""
+    rows = decoded(records, entry.plan, fail=fail)
+    if not entry.control:
+        return rows
+    marks = session.readStream.schema(f"{quote(MARK)} bigint").json(entry.control)
+    return rows.unionByName(marks, allowMissingColumns=True)
+
+
+def as_view(frame: DataFrame, entry: Input, *, observe: bool = True) -> None:
+    """Makes the view that the SQL reads, out of rows with MARK and, for a topic, BAD."""
+    plan = entry.plan
+    topic = entry.access is None
+    good = f.col(MARK).isNull() & f.col(BAD).isNull() if topic else f.col(MARK).isNull()
+    if plan.event_time and observe:
+        frame = frame.selectExpr(*_with_event_time(plan), quote(MARK), *([quote(BAD)] if topic else []))
+        frame = frame.withWatermark(plan.event_time, f"{plan.lateness_us} microseconds")
+    if observe:
+        time = f.unix_micros(f.col(quote(plan.event_time))) if plan.event_time else f.lit(None).cast("bigint")
+        frame = frame.observe(
+            entry.observation,
+            f.count_if(good).alias("rows"),
+            f.count_if(f.col(BAD).isNotNull() if topic else f.lit(False)).alias("bad"),
+            f.max(f.when(good, time)).alias("latest_us"),
+        )
+    if topic or plan.event_time:
+        frame = frame.where(good)
+    frame.drop(MARK, BAD).createOrReplaceTempView(plan.view)
+
+
+def _with_event_time(plan: catalog.ComputeInput) -> list[str]:
+    """Every column; the one of event time is that of the mark where there is one."""
+    name = quote(plan.event_time)
+    value = plan.event_time_expression or name
+    made = f"CASE WHEN {quote(MARK)} IS NOT NULL THEN timestamp_micros({quote(MARK)}) ELSE {value} END AS {name}"
+    columns = [quote(field.name) for field in plan.schema.fields]
+    if plan.event_time_expression:
+        return [*columns, made]
+    return [made if column.lower() == name.lower() else column for column in columns]

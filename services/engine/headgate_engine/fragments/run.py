@@ -1,0 +1,211 @@
+"""One run of a fragment: a thread that starts a streaming query, looks after it, and says how it ends.
+
+The thread is needed because py4j blocks. It reports through `Report`, whose methods may be called from any thread; it
+is told to stop through `stop`, which returns at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from headgate.engine import v1 as engine
+from headgate_common.clock import Clock
+from headgate_engine.errors import SPARK_FAILED
+from headgate_engine.executor.calls import EdgeClient
+from headgate_engine.fragments.drain import drain_topics, have_ended, settle
+from headgate_engine.fragments.errors import Failure, failure_of
+from headgate_engine.fragments.idle import IdleInputs
+from headgate_engine.fragments.progress import Counts
+from headgate_engine.fragments.query import Query
+from headgate_engine.fragments.read import inputs_of
+from headgate_engine.fragments.settings import Pems, RunDefaults, checkpoint_of, is_realtime
+from headgate_engine.fragments.storage import check_checkpoint
+from headgate_engine.fragments.write import EdgeOutput, TopicOutput
+from headgate_engine.spark import SparkHost
+
+log = logging.getLogger(__name__)
+
+_LOOKS_TO_ASK = 4
+_STOP_ATTEMPTS = 5
+
+
+class Report(Protocol):
+    """How a run says how it is. Every state but the last ones may come more than once."""
+
+    def state(self, state: engine.RunState.ValueType, failure: Failure | None = None) -> None: ...
+
+    def progress(self, progress: engine.RunProgress) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all runs of an engine share."""
+
+    host: SparkHost
+    defaults: RunDefaults
+    pems: Pems
+    clock: Clock
+
+
+class Stopped(Exception):
+    """A hard stop was asked for."""
+
+
+class SparkRun:
+    """One run. `start` and `stop` return at once; the end is reported, once."""
+
+    def __init__(self, request: engine.StartFragmentRequest, tools: Tools, report: Report) -> None:
+        self._request = request
+        self._tools = tools
+        self._report = report
+        self._hard = threading.Event()
+        self._soft = threading.Event()
+        self._counts = Counts()
+        self._query: Query | None = None
+        self._output: EdgeOutput | TopicOutput | None = None
+        self._folder = Path(tools.host.folder) / f"{request.run.fragment_uid}.{request.run.epoch}"
+
+    def start(self) -> None:
+        threading.Thread(target=self._work, name=f"run {self._request.run.fragment_uid}", daemon=True).start()
+
+    def stop(self, *, soft: bool) -> None:
+        if soft:
+            self._soft.set()
+            return
+        self._hard.set()
+        # The run's own thread may be waiting inside Spark, which returns when the query has stopped.
+        threading.Thread(target=self._stop_query, name="stop", daemon=True).start()
+
+    def _stop_query(self) -> None:
+        if self._query is not None and self._query.running is not None:
+            with contextlib.suppress(Exception):
+                self._query.running.stop()
+
+    def _work(self) -> None:
+        fields = {"fragment": self._request.run.fragment_uid, "epoch": self._request.run.epoch}
+        failure: Failure | None = None
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._run()
+            state = engine.RUN_STATE_STOPPED if self._soft.is_set() else engine.RUN_STATE_FINISHED
+        except BaseException as error:
+            state = engine.RUN_STATE_STOPPED
+            if not self._hard.is_set():
+                state = engine.RUN_STATE_FAILED
+                told = (self._output.failure if self._output is not None else None) or error
+                failure = failure_of(told, traces=self._tools.defaults.traces)
+                log.warning("run failed", extra={**fields, "reason": failure.reason.name, "error": failure.message})
+                log.debug("trace", exc_info=error)
+        if not self._ended():
+            state = engine.RUN_STATE_FAILED
+            failure = Failure(SPARK_FAILED, "the query does not stop; restart the engine", transient=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._report.state(state, failure)
+
+    def _ended(self) -> bool:
+        """Stops the query. What is told to have ended must not write any more, so it is tried again; each attempt takes
+        up to `spark.sql.streaming.stopTimeout`."""
+        for _ in range(_STOP_ATTEMPTS):
+            self._stop_query()
+            try:
+                if self._query is None or self._query.running is None or not self._query.running.isActive:
+                    return True
+            except Exception:
+                # The JVM has died, and the query with it.
+                return True
+        return False
+
+    def _run(self) -> None:
+        """Returns when everything was emitted; raises `Stopped` for a hard stop."""
+        request, run, tools = self._request, self._request.run, self._tools
+        accesses = {edge.edge: tools.pems.access(edge, run.fragment_uid, run.epoch) for edge in request.inputs}
+        inputs = inputs_of(request, accesses, self._folder)
+        output = self._output = self._make_output()
+        check_checkpoint(tools.host.root, checkpoint_of(request), output.open())
+        self._check_stop()
+        query = self._query = Query(request, inputs, output, tools.host, tools.defaults, self._counts.wrote)
+        query.start()
+        edges = [EdgeClient(one.access, given_up=self._hard.is_set) for one in inputs if one.access is not None]
+        idle = IdleInputs(inputs, request.plan.idle_timeout_us / 1e6, tools.clock, tools.host)
+        running = False
+        looks = 0
+        while True:
+            self._wait()
+            looks += 1
+            if self._see_progress() or (not running and self._is_up()):
+                running = True
+                self._report.state(engine.RUN_STATE_RUNNING)
+            idle.look(self._counts)
+            # A look at the edges is a call for each, and their end is no news that cannot wait a little.
+            if looks % _LOOKS_TO_ASK or not have_ended(edges):
+                continue
+            if len(edges) == len(inputs) or self._soft.is_set():
+                self._report.state(engine.RUN_STATE_DRAINING)
+                self._drain(query, bool(edges), len(edges) < len(inputs))
+                output.finish()
+                return
+
+    def _make_output(self) -> EdgeOutput | TopicOutput:
+        request, run = self._request, self._request.run
+        if not request.HasField("output"):
+            self._tools.host.require_kafka()
+            return TopicOutput(request.plan.target, request.kafka_bootstrap)
+        errors = self._tools.pems.access(request.errors, run.fragment_uid, run.epoch)
+        access = self._tools.pems.access(request.output, run.fragment_uid, run.epoch)
+        return EdgeOutput(access, errors if request.HasField("errors") else None, self._hard.is_set)
+
+    def _drain(self, query: Query, edges: bool, topics: bool) -> None:
+        seconds = self._tools.defaults.look
+
+        def look() -> None:
+            self._see_progress()
+            self._check_stop()
+
+        assert query.running is not None
+        # A realtime query has nothing in flight: what it reads it has written.
+        if edges:
+            settle(query.running, look, seconds)
+        if topics and not is_realtime(self._request):
+            drain_topics(query, look, seconds)
+        self._see_progress()
+        self._stop_query()
+
+    def _wait(self) -> None:
+        """Returns after a while; raises what ended the query."""
+        assert self._query is not None
+        assert self._query.running is not None
+        self._check_stop()
+        ended = self._query.running.awaitTermination(self._tools.defaults.look)  # type: ignore[arg-type]
+        self._check_stop()
+        if ended:
+            raise RuntimeError("the query ended by itself")
+
+    def _check_stop(self) -> None:
+        if self._hard.is_set():
+            raise Stopped
+
+    def _is_up(self) -> bool:
+        """Whether Spark has planned the query and found nothing to do yet, or reads in real time."""
+        assert self._query is not None
+        assert self._query.running is not None
+        status = self._query.running.status
+        if is_realtime(self._request):
+            return bool(status.get("isTriggerActive")) and "Processing" in str(status.get("message", ""))
+        return "Waiting for" in str(status.get("message", ""))
+
+    def _see_progress(self) -> bool:
+        """Takes the reports of batches that ended since the last look; says whether there was one."""
+        java: Any = self._query.running._jsq if self._query is not None and self._query.running is not None else None
+        last = java.lastProgress() if java is not None else None
+        if last is None or int(last.batchId()) <= self._counts.batch_id:
+            return False
+        seen = [self._counts.saw(report.json()) for report in java.recentProgress()]
+        if any(seen):
+            self._report.progress(self._counts.to_proto())
+        return any(seen)

@@ -1,0 +1,51 @@
+"""Folders of checkpoints, through Hadoop's file systems: whatever URI Spark can write, this can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headgate_common.errors import HeadgateError
+from headgate_engine.errors import CHECKPOINT_INVALID
+
+
+def at(session: SparkSession, uri: str) -> tuple[Any, Any]:
+    """The file system of a URI, and the path in it."""
+    jvm = session._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(uri)
+    return path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path
+
+
+def make_folder(session: SparkSession, folder: str) -> None:
+    system, path = at(session, folder)
+    system.mkdirs(path)
+
+
+def remove_folder(session: SparkSession, folder: str) -> None:
+    """Also where it is not there."""
+    system, path = at(session, folder)
+    system.delete(path, True)
+
+
+def last_batch(session: SparkSession, checkpoint: str) -> int:
+    """The last batch that Spark has written down; -1 where there is none."""
+    system, path = at(session, f"{checkpoint}/offsets")
+    if not system.exists(path):
+        return -1
+    names = [status.getPath().getName() for status in system.listStatus(path)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def check_checkpoint(session: SparkSession, checkpoint: str, committed: int) -> None:
+    """Refuses a checkpoint that knows less than the edge: what Spark would do again from there under the ids of batches
+    that are committed would be taken for done, and lost. The end of a stream is committed behind the last batch."""
+    known = last_batch(session, checkpoint)
+    if known < committed - 1:
+        has = f"ends with batch {known}" if known >= 0 else "is empty"
+        raise HeadgateError(
+            CHECKPOINT_INVALID,
+            f"the output has batch {committed}, and the checkpoint {checkpoint} {has}: it is another folder on this "
+            "machine, or was lost; point every engine at the same checkpoints, or recreate the query",
+        )

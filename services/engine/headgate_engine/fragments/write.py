@@ -1,0 +1,119 @@
+"""Where the results of a run go.
+
+To an edge they are written in two steps, one Spark action a batch: tasks stage Arrow batches, each under a random id;
+the driver commits the stages that the action answered, which are those of the attempts that won, all at once, with the
+batch id and the epoch, and with them the records that could not be decoded. A batch that was committed by an earlier
+run is computed again, because Spark needs its state, and written nowhere.
+
+To a topic without an edge Spark's own sink writes, at least once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from headgate.catalog import v1 as catalog
+from headgate_engine.executor.calls import Access, EdgeClient
+from headgate_engine.executor.writing import STAGED_SCHEMA, stage_function, task_number
+from headgate_engine.fragments.kafka import connector_options, encoded
+
+log = logging.getLogger(__name__)
+
+# The records of the present batch that could not be decoded, or None where there are none.
+Bad = Callable[[], DataFrame | None]
+# (batch id, rows): what a batch came to.
+Wrote = Callable[[int, int], None]
+
+
+class Output(Protocol):
+    """Where a run writes."""
+
+    def open(self) -> int:
+        """Shuts earlier runs out, where that can be done. Answers the last batch that was committed; -1 if none was."""
+        ...
+
+    def attach(self, frame: DataFrame, bad: Bad, wrote: Wrote) -> DataStreamWriter:
+        """A stream that writes there."""
+        ...
+
+    def finish(self) -> None:
+        """Tells readers that nothing follows. May be called again by a later run."""
+        ...
+
+
+class EdgeOutput:
+    """The edge that a run writes, and beside it the error topic of the query."""
+
+    def __init__(self, access: Access, errors: Access | None, given_up: Callable[[], bool]) -> None:
+        self._access = access
+        self._errors = errors
+        self._client = EdgeClient(access, given_up=given_up)
+        self._last = -1
+        # What stopped the last batch: Spark turns it into text on its way through the JVM.
+        self.failure: BaseException | None = None
+
+    def open(self) -> int:
+        topics = [self._access.topic_uid, *([self._errors.topic_uid] if self._errors else [])]
+        self._last = self._client.open_writer(topics)
+        return self._last
+
+    def attach(self, frame: DataFrame, bad: Bad, wrote: Wrote) -> DataStreamWriter:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            try:
+                wrote(batch_id, self._write(batch, batch_id, bad))
+            except BaseException as error:
+                self.failure = self.failure or error
+                raise
+
+        return frame.writeStream.foreachBatch(write)
+
+    def _write(self, batch: DataFrame, batch_id: int, bad: Bad) -> int:
+        if batch_id <= self._last:
+            log.info("batch was committed before", extra={"fragment": self._access.fragment_uid, "batch": batch_id})
+            batch.write.format("noop").mode("append").save()
+            return 0
+        staged = self._stage(batch, self._access)
+        rows = sum(int(row["rows"]) for row in staged)
+        undecoded = bad() if self._errors is not None else None
+        if undecoded is not None and self._errors is not None:
+            staged += self._stage(undecoded, self._errors)
+        if staged:
+            self._client.commit(batch_id, [row["stage_id"] for row in staged])
+            self._last = batch_id
+        return rows
+
+    @staticmethod
+    def _stage(frame: DataFrame, access: Access) -> list[Row]:
+        rows = frame.mapInArrow(stage_function(access, task_number), STAGED_SCHEMA).collect()
+        return sorted(rows, key=lambda row: (row["task"], row["sequence"]))
+
+    def finish(self) -> None:
+        if not all(partition.ended for partition in self._client.get()):
+            self._last += 1
+            self._client.commit(self._last, [], end=True)
+
+
+class TopicOutput:
+    """A topic that Spark writes by itself: rows may come twice after a crash."""
+
+    def __init__(self, target: catalog.TopicTarget, bootstrap: str) -> None:
+        self._target = target
+        self._bootstrap = bootstrap
+        self.failure: BaseException | None = None
+
+    def open(self) -> int:
+        """Nothing fences a topic: a new epoch starts only when the earlier run is known to have stopped."""
+        return -1
+
+    def attach(self, frame: DataFrame, bad: Bad, wrote: Wrote) -> DataStreamWriter:
+        options = connector_options(self._target.options, self._bootstrap)
+        stream = encoded(frame, self._target).writeStream.format("kafka").options(**options)
+        return stream.option("topic", self._target.options["topic"])
+
+    def finish(self) -> None:
+        """A topic has no end."""

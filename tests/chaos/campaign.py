@@ -1,0 +1,269 @@
+"""A fault campaign on the log: three agents, Postgres and MinIO, producers that never stop, and everything that breaks.
+
+`run` ends by itself after `seconds`, heals everything, reads all partitions by two different ways, and answers what did
+not hold. The same seed strikes in the same order; what happens in between is up to the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from headgate.log import v1 as log_api
+from headgate.log.v1 import log_service_pb2_grpc, topic_service_pb2_grpc
+from tests.chaos.clients import SteadyProducer, places, read_to_end
+from tests.chaos.faults import Fault, plan
+from tests.chaos.history import History, Hole, Place, Read, violations
+from tests.chaos.servers import LogAgent, restartable_coordinator, running_log_agent
+from tests.servers.minio import Bucket
+from tests.servers.restartable import Restartable
+from tests.servers.tcp_proxy import TcpProxy, tcp_proxy
+
+AGENTS = 3
+PARTITIONS = 3
+TOPICS = {"durable-objects": "OBJECT", "durable-wal": "WAL"}
+# Records a second of each producer; there are two for each partition.
+RATE = 50.0
+# Longer than a session lives.
+LONG = (7.0, 10.0)
+SHORT = (1.0, 4.0)
+PAUSE = (0.5, 2.0)
+HEALED = 120.0
+# One campaign of `make chaos`.
+SPAN = 300.0
+
+
+@dataclass(slots=True)
+class Cluster:
+    coordinator: Restartable
+    agents: list[LogAgent]
+    # Between each agent and the coordinator, and between all agents and the object store.
+    links: list[TcpProxy]
+    store_link: TcpProxy
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(agent.kafka for agent in self.agents)
+
+
+@dataclass(slots=True)
+class Outcome:
+    violations: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    strokes: dict[str, int] = field(default_factory=dict)
+    holes: int = 0
+
+    def __str__(self) -> str:
+        struck = ", ".join(f"{name} {count}" for name, count in sorted(self.strokes.items()))
+        return f"{self.acknowledged} records acknowledged, {self.holes} holes; {struck}"
+
+
+@contextmanager
+def cluster(folder: Path, catalog: str, bucket: Bucket) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        coordinator = stack.enter_context(restartable_coordinator(folder, catalog))
+        store_link = stack.enter_context(tcp_proxy(bucket.endpoint.removeprefix("http://")))
+        options = {
+            "endpoint": f"http://{store_link.address}",
+            "region": bucket.region,
+            "access_key_id": bucket.access_key,
+            "secret_access_key": bucket.secret_key,
+            "allow_http": "true",
+        }
+        settings = [f"--set=log.object_options.{key}={value}" for key, value in options.items()]
+        settings.append("--set=log.object_timeout=3s")
+        links, agents = [], []
+        for number in range(AGENTS):
+            link = stack.enter_context(tcp_proxy(coordinator.address))
+            links.append(link)
+            agents.append(
+                stack.enter_context(
+                    running_log_agent(
+                        folder, f"agent{number}", link.address, *settings, object_store=f"s3://{bucket.name}/log"
+                    )
+                )
+            )
+        yield Cluster(coordinator, agents, links, store_link)
+
+
+def faults_of(made: Cluster) -> list[Fault]:
+    found = [
+        Fault("coordinator killed", made.coordinator.kill, lambda: _start_again(made.coordinator), SHORT),
+        Fault("coordinator paused", made.coordinator.pause, made.coordinator.resume, LONG),
+        Fault("object store silent", made.store_link.cut, made.store_link.heal, (2.0, 8.0)),
+    ]
+    for agent, link in zip(made.agents, made.links, strict=True):
+        found += [
+            Fault(f"{agent.name} killed", agent.kill, _again(agent), SHORT),
+            Fault(f"{agent.name} paused", agent.pause, agent.resume, LONG),
+            Fault(f"{agent.name} cut off", link.cut, link.heal, LONG),
+            Fault(f"{agent.name} full", agent.fill_disk, _freed(agent), SHORT),
+        ]
+    return found
+
+
+def _again(server: Restartable) -> Callable[[], None]:
+    return lambda: _start_again(server)
+
+
+def _freed(server: Restartable) -> Callable[[], None]:
+    def heal() -> None:
+        if server.process.alive:
+            server.free_disk()
+        else:
+            # It may end itself when its disk is full; whoever runs it starts it again.
+            server.start_again(wait=False)
+
+    return heal
+
+
+def _start_again(server: Restartable) -> None:
+    if not server.process.alive:
+        server.start_again(wait=False)
+
+
+def run(
+    folder: Path, catalog: str, bucket: Bucket, *, seed: int, seconds: float, say: Callable[[str], None]
+) -> Outcome:
+    outcome, history = Outcome(), History()
+    with cluster(folder, catalog, bucket) as made:
+        create_topics(made.bootstrap)
+        all_places = [place for topic in TOPICS for place in places(topic, PARTITIONS)]
+        producers = [
+            SteadyProducer(f"p{number}-{place.topic}-{place.partition}", made.bootstrap, place, history, RATE)
+            for place in all_places
+            for number in range(2)
+        ]
+        strike(made, seed, seconds, outcome, history, say)
+        say("healed; waiting for what is still under way")
+        deadline = time.monotonic() + HEALED
+        for producer in producers:
+            producer.stop(max(1.0, deadline - time.monotonic()))
+            outcome.violations += producer.problems
+        outcome.acknowledged = history.count
+        say(f"{history.count} records acknowledged; reading")
+        holes = holes_of(made, all_places)
+        outcome.holes = sum(len(found) for found in holes.values())
+        reads: dict[Place, list[Read]] = {}
+        starts: dict[Place, int] = {}
+        for place in all_places:
+            starts[place], read = read_to_end(made.bootstrap, place, HEALED)
+            reads[place] = [read, tail(made.agents[place.partition % AGENTS].address, place)]
+        outcome.violations += violations(history, reads, holes, starts)
+        if history.count < seconds * RATE:
+            outcome.violations.append(f"only {history.count} records were acknowledged: the campaign proves little")
+    return outcome
+
+
+def strike(
+    made: Cluster, seed: int, seconds: float, outcome: Outcome, history: History, say: Callable[[str], None]
+) -> None:
+    """Carries the plan out, and heals everything at its end."""
+    faults = faults_of(made)
+    strokes = plan(faults, seconds, random.Random(seed), PAUSE)
+    moments = [(one.begins, True, one.fault) for one in strokes] + [(one.ends, False, one.fault) for one in strokes]
+    moments.sort(key=lambda moment: moment[0])
+    began = time.monotonic()
+    try:
+        for at, begins, fault in moments:
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if begins:
+                say(f"{at:6.1f} s  {fault.name} ({history.count} acknowledged)")
+                outcome.strokes[fault.name.split()[-1]] = outcome.strokes.get(fault.name.split()[-1], 0) + 1
+                _if_alive(fault.strike)
+            else:
+                _if_alive(fault.heal)
+    finally:
+        for fault in faults:
+            _if_alive(fault.heal)
+        for server in (made.coordinator, *made.agents):
+            _start_again(server)
+
+
+def _if_alive(action: Callable[[], None]) -> None:
+    """A process that another fault has ended cannot be struck."""
+    try:
+        action()
+    except ProcessLookupError:
+        return
+
+
+def create_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [NewTopic(name, PARTITIONS, 1, config={"headgate.durability": kept}) for name, kept in TOPICS.items()]
+    for future in admin.create_topics(wanted, operation_timeout=60).values():
+        future.result(60)
+
+
+def holes_of(made: Cluster, wanted: Sequence[Place]) -> Mapping[Place, Sequence[Hole]]:
+    found: dict[Place, list[Hole]] = {place: [] for place in wanted}
+    with grpc.insecure_channel(made.coordinator.address) as channel:
+        stub = topic_service_pb2_grpc.TopicServiceStub(channel)
+        answer = stub.ListPartitions(log_api.ListPartitionsRequest(), timeout=60, wait_for_ready=True)
+    for partition in answer.partitions:
+        place = Place(partition.topic, partition.index)
+        if place in found:
+            found[place] = [Hole(hole.from_offset, hole.to_offset) for hole in partition.offsets.holes]
+    return found
+
+
+def tail(address: str, place: Place) -> Read:
+    """The partition over gRPC, through an agent that need not lead it."""
+    earliest: Any = {"from": log_api.StartPosition(earliest=True)}
+    request = log_api.TailRecordsRequest(topic=place.topic, partitions=[place.partition], until_end=True, **earliest)
+    options = [("grpc.max_receive_message_length", 64 << 20)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        stub = log_service_pb2_grpc.LogServiceStub(channel)
+        return [
+            (record.offset, record.value)
+            for answer in stub.TailRecords(request, timeout=HEALED, wait_for_ready=True)
+            for record in answer.records
+        ]
+
+
+def main() -> int:
+    """Campaigns one after the other, with seeds of their own, for as long as is asked for."""
+    from tests.servers.minio import running_minio
+    from tests.servers.postgres import running_postgres
+
+    hours = float(os.environ.get("HOURS", "1"))
+    first = int(os.environ.get("SEED", str(random.randrange(1_000_000))))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    until = time.monotonic() + hours * 3600
+    with tempfile.TemporaryDirectory(prefix="headgate-chaos-") as name, ExitStack() as stack:
+        folder = Path(name)
+        postgres = stack.enter_context(running_postgres(folder / "postgres.log"))
+        minio = stack.enter_context(running_minio(folder / "minio.log"))
+        seed = first
+        while time.monotonic() < until:
+            own = folder / str(seed)
+            own.mkdir()
+            print(f"chaos: seed {seed}", flush=True)
+            with postgres.fresh_database() as catalog:
+                outcome = run(own, catalog, minio.fresh_bucket(), seed=seed, seconds=SPAN, say=_say)
+            print(f"chaos: {outcome}", flush=True)
+            if outcome.violations:
+                print("\n".join(outcome.violations), flush=True)
+                return 1
+            seed += 1
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

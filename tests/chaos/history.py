@@ -1,0 +1,127 @@
+"""What producers were told and what consumers saw, and what must hold between the two. Knows no server.
+
+A record's value is `producer:number`, numbered from 0 by each producer for each partition, in the order of sending.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record as a producer knows it."""
+
+    producer: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets that were reported as lost: from the first to before the second."""
+
+    start: int
+    end: int
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+
+@dataclass(slots=True)
+class History:
+    """Filled by producers while the campaign runs."""
+
+    acknowledged: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
+    # Sent, and neither acknowledged nor refused: they may be there.
+    uncertain: dict[Place, set[Written]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def count(self) -> int:
+        return sum(len(offsets) for offsets in self.acknowledged.values())
+
+
+# What one consumer read of one partition: (offset, value), in the order of reading.
+Read = Sequence[tuple[int, bytes]]
+
+
+def parse(value: bytes) -> Written:
+    producer, _, number = value.decode().rpartition(":")
+    return Written(producer, int(number))
+
+
+def violations(
+    history: History,
+    reads: Mapping[Place, Sequence[Read]],
+    holes: Mapping[Place, Sequence[Hole]],
+    first_offsets: Mapping[Place, int],
+) -> list[str]:
+    """Everything that does not hold, in words; empty if all does."""
+    found: list[str] = []
+    for place in sorted({*history.acknowledged, *reads}, key=lambda place: (place.topic, place.partition)):
+        sequences = reads.get(place, ())
+        if not sequences:
+            found.append(f"{place}: nobody read it")
+            continue
+        found += _same(place, sequences)
+        lost = holes.get(place, ())
+        found += _nothing_lost(place, history.acknowledged.get(place, {}), dict(sequences[0]), lost)
+        found += _dense(place, sequences[0], lost, first_offsets.get(place, 0))
+        found += _once_and_in_order(place, sequences[0], history)
+    return found
+
+
+def _same(place: Place, sequences: Sequence[Read]) -> Iterable[str]:
+    for other in sequences[1:]:
+        if list(other) != list(sequences[0]):
+            at = next(
+                (i for i, (one, two) in enumerate(zip(sequences[0], other, strict=False)) if one != two),
+                min(len(sequences[0]), len(other)),
+            )
+            yield f"{place}: two consumers saw different sequences, from record {at} on"
+
+
+def _nothing_lost(
+    place: Place, acknowledged: Mapping[int, Written], read: Mapping[int, bytes], holes: Sequence[Hole]
+) -> Iterable[str]:
+    for offset, written in sorted(acknowledged.items()):
+        if any(offset in hole for hole in holes):
+            continue
+        value = read.get(offset)
+        if value is None:
+            yield f"{place}: acknowledged record {written} at offset {offset} is lost"
+        elif parse(value) != written:
+            yield f"{place}: offset {offset} was acknowledged for {written} and holds {parse(value)}"
+
+
+def _dense(place: Place, read: Read, holes: Sequence[Hole], first: int) -> Iterable[str]:
+    expected = first
+    for offset, _ in read:
+        if offset < expected:
+            yield f"{place}: offset {offset} came after {expected - 1}"
+            return
+        for missing in range(expected, offset):
+            if not any(missing in hole for hole in holes):
+                yield f"{place}: offset {missing} is missing, and no hole is reported"
+                return
+        expected = offset + 1
+
+
+def _once_and_in_order(place: Place, read: Read, history: History) -> Iterable[str]:
+    """Idempotent producers: nothing twice, and each producer's records in the order in which it sent them."""
+    last: dict[str, int] = {}
+    for offset, value in read:
+        written = parse(value)
+        before = last.get(written.producer, -1)
+        if written.number <= before:
+            kind = "twice" if written.number == before else "out of order"
+            yield f"{place}: {written} at offset {offset} came {kind}, after number {before}"
+            return
+        last[written.producer] = written.number

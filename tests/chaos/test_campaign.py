@@ -1,0 +1,22 @@
+"""A short campaign against real servers; `make chaos` runs the same for hours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.campaign import run
+from tests.servers.minio import Bucket
+
+SECONDS = float(os.environ.get("HEADGATE_CHAOS_SECONDS", "75"))
+
+
+@pytest.mark.timeout(600)
+def test_nothing_acknowledged_is_lost_doubled_or_moved_whatever_breaks(
+    tmp_path: Path, postgres_url: str, minio: Bucket
+) -> None:
+    told: list[str] = []
+    outcome = run(tmp_path, postgres_url, minio, seed=1, seconds=SECONDS, say=told.append)
+    assert outcome.violations == [], "\n".join([*told, str(outcome), *outcome.violations])

@@ -1,0 +1,186 @@
+"""Retention, merging, deletion of objects and write-ahead files: what goes may go, and readers do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from google.protobuf.duration_pb2 import Duration
+
+from headgate.log import v1 as api
+from headgate_agent.log.access import FetchPart
+from headgate_agent.log.contract import PartitionKey, SegmentInfo
+from headgate_agent.log.upkeep import UpkeepSettings, small_run
+from tests.integration.log.kit import LogAgent, log_cluster
+from tests.integration.log.test_broker import batch, produce, read_all
+
+MERGING = UpkeepSettings(merge_least=4, delete_grace=0.0, orphan_grace=0.0)
+
+
+async def one_segment_each(agent: LogAgent, key: PartitionKey, *values: bytes, at: int = 1000) -> None:
+    for value in values:
+        await agent.broker.produce(key, batch(value, time=at))
+        await agent.broker.led[key].partition.flush()
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+async def test_records_older_than_their_time_go_with_their_objects_and_younger_ones_stay() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders", retention=Duration(seconds=3600))
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await one_segment_each(agent, key, b"old", b"older")
+        await one_segment_each(agent, key, b"young", at=now())
+        assert await agent.upkeep.expire() == 2
+        assert agent.broker.bounds(key).log_start == 2
+        assert await read_all(agent, key, 2) == [b"young"]
+        assert len(cluster.objects.objects) == 3
+        assert await agent.upkeep.delete_doomed() == 2
+        assert len(cluster.objects.objects) == 1
+        assert await agent.upkeep.expire() == 0
+
+
+async def test_a_partition_above_its_size_loses_its_oldest_segments_and_stays_above_it() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders", retention=Duration(seconds=0), retention_bytes=1000)
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await one_segment_each(agent, key, *(b"%d" % number * 10 for number in range(20)), at=now())
+        sizes = [info.size for info in await agent.broker.led[key].segments.all()]
+        gone = await agent.upkeep.expire()
+        assert 0 < gone < 20
+        left = sum(sizes[gone:])
+        assert left >= 1000 and left - sizes[gone] < 1000
+
+
+async def test_a_topic_without_retention_keeps_everything() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders", retention=Duration(seconds=0))
+        agent = cluster.agents["a"]
+        await one_segment_each(agent, PartitionKey(topic.uid, 0), b"very old", at=1)
+        assert await agent.upkeep.expire() == 0
+
+
+async def test_small_segments_are_merged_and_readers_find_the_same_records() -> None:
+    async with log_cluster("a", upkeep_settings=MERGING) as cluster:
+        topic = await cluster.create("orders")
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        values = [b"%d" % number for number in range(10)]
+        await one_segment_each(agent, key, *values)
+        agent.broker.led[key].partition._tail.clear()
+        assert await read_all(agent, key) == values
+        assert await agent.upkeep.merge() == 10
+        (merged,) = await agent.broker.led[key].segments.all()
+        assert (merged.base_offset, merged.next_offset) == (0, 10)
+        assert await agent.upkeep.delete_doomed() == 10
+        assert list(cluster.objects.objects) == [merged.key]
+        assert await read_all(agent, key) == values
+        assert await read_all(agent, key, 7) == values[7:]
+        await agent.crash()
+        await agent.start()
+        assert await produce(cluster, key, batch(b"after")) == 10
+        assert await read_all(agent, key) == [*values, b"after"]
+
+
+async def test_a_reader_far_behind_goes_on_while_its_segments_are_merged() -> None:
+    async with log_cluster("a", upkeep_settings=MERGING) as cluster:
+        topic = await cluster.create("orders")
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await one_segment_each(agent, key, *(b"%d" % number for number in range(8)))
+        agent.broker.led[key].partition._tail.clear()
+        reading = asyncio.ensure_future(
+            agent.broker.fetch([FetchPart(key, 0, 1 << 20)], max_wait=0, min_bytes=1, max_bytes=1 << 20)
+        )
+        await agent.upkeep.merge()
+        (part,) = await reading
+        assert part.error is None and part.batches
+
+
+async def test_objects_that_the_catalog_does_not_know_are_deleted_once_they_are_old_enough() -> None:
+    async with log_cluster("a", "b") as cluster:
+        topic = await cluster.create("orders")
+        key = PartitionKey(topic.uid, 0)
+        await produce(cluster, key, batch(b"x"))
+        (known,) = cluster.objects.objects
+        # What a former leader has uploaded and could not commit.
+        orphan = f"{topic.uid}/0/{1:016d}/{99:020d}-segment-orphan"
+        await cluster.objects.create(orphan, [b"orphan"])
+        patient = [agent.upkeep for agent in cluster.agents.values()]
+        for upkeep in patient:
+            upkeep._settings = UpkeepSettings(orphan_grace=3600.0)
+        assert [await upkeep.collect_orphans() for upkeep in patient] == [0, 0]
+        for upkeep in patient:
+            upkeep._settings = UpkeepSettings(orphan_grace=-1.0)
+        deleted = [await upkeep.collect_orphans() for upkeep in patient]
+        assert sorted(deleted) == [0, 1], "one agent does it for all"
+        assert list(cluster.objects.objects) == [known]
+
+
+async def test_a_dropped_topics_objects_are_orphans() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders")
+        await produce(cluster, PartitionKey(topic.uid, 0), batch(b"x"))
+        await cluster.ask(api.DropTopicRequest(name="orders"))
+        agent = cluster.agents["a"]
+        await cluster.until(lambda: not agent.broker.led)
+        agent.upkeep._settings = UpkeepSettings(orphan_grace=-1.0)
+        assert await agent.upkeep.collect_orphans() == 1
+        assert not cluster.objects.objects
+
+
+async def test_write_ahead_files_go_when_segments_have_everything_in_them_and_not_before() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders", wal=True)
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        for number in range(30):
+            await agent.broker.produce(key, batch(b"%d" % number * 4000))
+        assert len(agent.files.files) > 1
+        before = set(agent.files.files)
+        await agent.upkeep.free_wal()
+        assert set(agent.files.files) == before, "nothing is in segments yet"
+        await agent.broker.led[key].partition.flush()
+        await agent.upkeep.free_wal()
+        assert len(agent.files.files) == 1
+        await agent.crash()
+        await agent.start()
+        assert await produce(cluster, key, batch(b"after")) == 30
+
+
+async def test_write_ahead_files_of_what_another_agent_leads_by_now_go_too() -> None:
+    async with log_cluster("a", "b") as cluster:
+        topic = await cluster.create("orders", 4, wal=True)
+        for index in range(4):
+            await produce(cluster, PartitionKey(topic.uid, index), batch(b"x" * 1000))
+        stopped = cluster.agents["a"]
+        await stopped.stop()
+        await stopped.start()
+        assert stopped.broker.held, "its files still hold what it had"
+        await cluster.until(lambda: len(cluster.leaders("orders")) == 4)
+        await stopped.upkeep.free_wal()
+        assert not stopped.broker.held
+        assert len(stopped.files.files) == 1
+
+
+def info(base: int, size: int = 10, epoch: int = 1) -> SegmentInfo:
+    return SegmentInfo(f"s{base}", f"k{base}", base, base + 1, size, 0, 0, epoch)
+
+
+def test_what_is_merged_is_small_adjacent_and_of_one_epoch() -> None:
+    settings = UpkeepSettings(merge_least=3, merge_below=100, merge_most=1000)
+    small = [info(base) for base in range(5)]
+    assert small_run(small, settings) == small
+    assert small_run(small[:2], settings) == ()
+    large = [*small[:2], info(2, 500), *(info(base) for base in range(3, 6))]
+    assert [one.base_offset for one in small_run(large, settings)] == [3, 4, 5]
+    epochs = [info(0), info(1), info(2, epoch=2), info(3, epoch=2), info(4, epoch=2)]
+    assert [one.base_offset for one in small_run(epochs, settings)] == [2, 3, 4]
+    hole = [info(0), info(1), info(10), info(11), info(12)]
+    assert [one.base_offset for one in small_run(hole, settings)] == [10, 11, 12]
+    bounded = UpkeepSettings(merge_least=3, merge_below=100, merge_most=45)
+    assert [one.base_offset for one in small_run([info(base) for base in range(9)], bounded)] == [0, 1, 2, 3]

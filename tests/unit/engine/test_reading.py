@@ -1,0 +1,192 @@
+"""What a batch of an edge covers, and what comes out of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+from headgate_engine.executor import reading, writing
+from headgate_engine.executor.calls import STAGE_BYTES, Access
+from headgate_engine.executor.decoding import BAD, decoding, judging
+from headgate_engine.executor.reading import FAR_FUTURE_US, MARK, EdgeStreamReader, read_batches, schema_text
+from headgate_engine.executor.wire import EdgeError, Partition
+from headgate_engine.executor.writing import pieces, to_record
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
+RECORD_BYTES = 100
+
+
+class FakeEdge:
+    """Answers as a client of an edge would."""
+
+    found: Sequence[Partition] = ()
+
+    def __init__(self, access: Access, **_: Any) -> None:
+        pass
+
+    def get(self) -> list[Partition]:
+        return list(self.found)
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EdgeStreamReader:
+    monkeypatch.setattr(reading, "EdgeClient", FakeEdge)
+    monkeypatch.setattr(reading.time, "sleep", lambda seconds: None)
+    return make_reader(tmp_path / "marks")
+
+
+def make_reader(marks: Path) -> EdgeStreamReader:
+    access = Access("a:1", "topic", 2, "f", 1)
+    options = {
+        "access_secret": access.to_json(),
+        "arrow": schema_text(SCHEMA),
+        "batch_bytes": str(5 * RECORD_BYTES),
+        "marks": str(marks),
+    }
+    return EdgeStreamReader(options)
+
+
+def partition(until: int, *, start: int = 0, ended: bool = False) -> Partition:
+    return Partition(start, until, (until - start) * RECORD_BYTES, ended)
+
+
+def test_a_batch_takes_about_as_many_bytes_as_it_may(reader: EdgeStreamReader) -> None:
+    FakeEdge.found = [partition(20), partition(3)]
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == {"0": 5, "1": 3, "mark": 0}
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"0": 20, "1": 3, "mark": 0}
+    assert reader.latestOffset(start, ReadMaxBytes(1)) == {"0": 1, "1": 1, "mark": 0}
+    assert reader.reportLatestOffset() == {"0": 20, "1": 3}
+
+
+def test_the_end_is_read_by_all_partitions_at_once_behind_everything_else(reader: EdgeStreamReader) -> None:
+    # 7 records and the end; 2 records and the end.
+    FakeEdge.found = [partition(8, ended=True), partition(3, ended=True)]
+    offset = reader.initialOffset()
+    seen = []
+    for _ in range(4):
+        offset = reader.latestOffset(offset, reader.getDefaultReadLimit())
+        seen.append((offset["0"], offset["1"]))
+    assert seen == [(5, 2), (8, 3), (8, 3), (8, 3)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=2, max_size=2),
+    st.integers(1, 4000),
+)
+def test_batches_cover_every_record_and_come_to_an_end(edge: list[tuple[int, bool]], budget: int) -> None:
+    ended = all(flag for _, flag in edge)
+    FakeEdge.found = [partition(count + ended, ended=ended) for count, _ in edge]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "EdgeClient", FakeEdge)
+        patch.setattr(reading.time, "sleep", lambda seconds: None)
+        one = make_reader(Path("none"))
+        offset = one.initialOffset()
+        covered: list[set[int]] = [set(), set()]
+        for _ in range(100):
+            following = one.latestOffset(offset, ReadMaxBytes(budget))
+            for part in one.partitions(offset, following):
+                number, first, until = part.value
+                assert not covered[number] & set(range(first, until))
+                covered[number] |= set(range(first, until))
+            if following == offset:
+                break
+            offset = following
+    assert covered == [set(range(count + ended)) for count, _ in edge]
+
+
+def test_what_was_trimmed_is_missed(reader: EdgeStreamReader) -> None:
+    FakeEdge.found = [partition(20, start=6), partition(3)]
+    with pytest.raises(EdgeError, match="DATA_LOSS"):
+        reader.latestOffset({"0": 5, "1": 0, "mark": 0}, ReadAllAvailable())
+    FakeEdge.found = [partition(20)]
+    with pytest.raises(EdgeError, match="1 partitions"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
+def test_a_mark_of_the_driver_becomes_one_row(reader: EdgeStreamReader, tmp_path: Path) -> None:
+    FakeEdge.found = [partition(0), partition(0)]
+    (tmp_path / "marks").write_text("1234")
+    start = reader.initialOffset()
+    latest = reader.latestOffset(start, ReadAllAvailable())
+    assert latest["mark"] == 1234
+    (part,) = reader.partitions(start, latest)
+    (batch,) = reader.read(part)
+    assert batch.to_pylist() == [{"a": None, "b": None, MARK: 1234}]
+    assert reader.partitions(latest, latest) == []
+    # A lower one, of an engine that knows less, is none.
+    (tmp_path / "marks").write_text("7")
+    assert reader.latestOffset(latest, ReadAllAvailable()) == latest
+
+
+class FakeRange:
+    def __init__(self, *records: bytes) -> None:
+        self._records = records
+
+    def read(self, partition: int, start: int, until: int) -> Iterator[tuple[bytes, bool]]:
+        for record in self._records:
+            yield record, record == b""
+
+
+def test_rows_are_found_by_name_and_cast_and_small_records_are_put_together() -> None:
+    narrow = pa.RecordBatch.from_pydict({"b": ["x"], "a": pa.array([1], pa.int32()), "c": [True]})
+    fewer = pa.RecordBatch.from_pydict({"A": pa.array([2, 3], pa.int64())})
+    records = FakeRange(to_record(narrow), to_record(fewer), b"")
+    (batch,) = read_batches(records, SCHEMA, (0, 0, 3), marks=True)  # type: ignore[arg-type]
+    assert batch.to_pylist() == [
+        {"a": 1, "b": "x", MARK: None},
+        {"a": 2, "b": None, MARK: None},
+        {"a": 3, "b": None, MARK: None},
+        {"a": None, "b": None, MARK: FAR_FUTURE_US},
+    ]
+    records = FakeRange(b"")
+    assert list(read_batches(records, SCHEMA, (0, 0, 1), marks=False)) == []  # type: ignore[arg-type]
+
+
+def test_large_batches_are_cut_into_records_that_fit_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.RecordBatch.from_pydict({"a": ["x" * 1000] * 10_000})
+    cut = list(pieces(batch))
+    assert sum(piece.num_rows for piece in cut) == 10_000
+    assert max(len(to_record(piece)) for piece in cut) < 2 * STAGE_BYTES
+    staged: list[tuple[int, int]] = []
+
+    class Stages:
+        def __init__(self, access: Access) -> None:
+            pass
+
+        def stage(self, topic: str, partition: int, records: Sequence[bytes]) -> str:
+            staged.append((partition, sum(pa.ipc.open_stream(one).read_all().num_rows for one in records)))
+            return f"stage{len(staged)}"
+
+    monkeypatch.setattr(writing, "EdgeClient", Stages)
+    stage = writing.stage_function(Access("a:1", "topic", 3, "f", 1), lambda: 7)
+    (answer,) = stage(iter([batch, batch.slice(0, 5)]))
+    assert sum(rows for _, rows in staged) == 10_005
+    assert {where for where, _ in staged} == {7 % 3}
+    assert answer.column("stage_id").to_pylist() == [f"stage{number + 1}" for number in range(len(staged))]
+    assert sum(answer.column("rows").to_pylist()) == 10_005
+    (answer,) = stage(iter([]))
+    assert answer.num_rows == 0
+
+
+def test_of_arrow_values_the_bad_ones_are_told_and_the_good_ones_are_rows() -> None:
+    good = to_record(pa.RecordBatch.from_pydict({"a": [1, 2], "b": ["x", "y"]}))
+    wrong = to_record(pa.RecordBatch.from_pydict({"a": ["not a number"]}))
+    values = pa.RecordBatch.from_pydict({"value": pa.array([good, b"noise", None, wrong], pa.binary())})
+    text = schema_text(SCHEMA)
+    rows = [row for batch in decoding(text, fail=False)(iter([values])) for row in batch.to_pylist()]
+    assert [(row["a"], row["b"]) for row in rows if row[BAD] is None] == [(1, "x"), (2, "y")]
+    assert len([row for row in rows if row[BAD]]) == 3
+    (judged,) = judging(text, 0)(iter([values]))
+    assert judged.column("value").to_pylist() == [b"noise", None, wrong]
+    assert judged.column(BAD).to_pylist()[1] == "the record has no value"
+    with pytest.raises(ValueError, match="MALFORMED"):
+        list(decoding(text, fail=True)(iter([values])))

@@ -1,0 +1,41 @@
+"""Work off the event loop is never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from headgate_agent.fragments.blocking import Inline, Threads
+
+
+async def test_a_cancelled_run_waits_for_its_work() -> None:
+    threads = Threads(1)
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(10)
+        ended.set()
+
+    task = asyncio.create_task(threads.run(work))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    threads.close()
+
+
+@pytest.mark.parametrize("blocking", [Inline(), Threads(1)])
+async def test_an_error_of_the_work_comes_back(blocking: Inline | Threads) -> None:
+    def work() -> int:
+        raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"):
+        await blocking.run(work)
+    assert await blocking.run(lambda: 5) == 5
