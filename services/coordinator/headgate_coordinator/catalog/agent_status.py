@@ -190,7 +190,7 @@ class _Application:
             values |= {"attempts": fragment.attempts + 1, "last_error": f"{error.reason}: {error.message}"}
         self._changes.set(fragment, cause, state=state, **values)
         if state == "FAILED" and not error.transient:
-            self._fail(fragment, error)
+            self._fail(fragment, error, cause)
         elif state in ("FAILED", "STOPPED"):
             self._shake(fragment, cause)
 
@@ -212,9 +212,13 @@ class _Application:
     def _shake(self, fragment: OpenFragment, cause: str) -> None:
         self._shaken.setdefault(fragment.query_uid, f"fragment {fragment.ordinal}: {cause}")
 
-    def _fail(self, fragment: OpenFragment, error: cluster.FragmentError) -> None:
+    def _fail(self, fragment: OpenFragment, error: cluster.FragmentError, cause: str) -> None:
         query = self._query(fragment.query_uid)
-        if query is None or query.stop_mode == "HARD" or query.state not in ("DEPLOYING", "RUNNING", "STOPPING"):
+        if query is None or query.state not in ("DEPLOYING", "RUNNING", "STOPPING"):
+            return
+        if query.stop_mode == "HARD":
+            # It is to go anyway, so it does not fail; but it does not run any more either.
+            self._shake(fragment, cause)
             return
         query.fail(
             Failure(
