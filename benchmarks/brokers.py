@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+import processes
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -17,8 +18,6 @@ from tests.chaos.servers import running_log_agent
 from tests.e2e.api.kit import running_coordinator
 from tests.servers.kafka import Kafka
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 WAIT = 120.0
 
 
@@ -31,10 +30,10 @@ class Broker:
     pids: tuple[int, ...]
 
     def processor_seconds(self) -> float:
-        return sum(_processor_seconds(pid) for pid in self.pids)
+        return sum(processes.processor_seconds(pid) for pid in self.pids)
 
     def memory_mib(self) -> float:
-        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self.pids) / 2**20
+        return sum(processes.memory_mib(pid) for pid in self.pids)
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -48,11 +47,6 @@ class Broker:
                 return
             time.sleep(0.05)
         raise SystemExit(f"{self.name}: {topic} has no leaders after {WAIT:.0f} s")
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @contextmanager

@@ -8,7 +8,6 @@ the share of one core that it used over the share it may use, 5%.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from tests.e2e.api.kit import Client, running_coordinator
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from processes import memory_mib, processor_seconds
 from reconcile import agents_elsewhere
 
 GOAL = "<= 1.0"
@@ -31,15 +31,6 @@ ALLOWED = 0.05
 SETTLE = 10.0
 SPAN = 30.0
 DEADLINE = 600.0
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_mib(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -24,12 +24,12 @@ import pyarrow.json
 import pyarrow.parquet
 
 from headgate.catalog import v1 as catalog
-from headgate_agent.fragments.blocking import Threads
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import ErrorRow, Stored
 from headgate_agent.fragments.sources.build import Surroundings, build_source
 from headgate_agent.fragments.sources.source import run_source
 from headgate_agent.fragments.types import arrow_schema, columns_of
+from headgate_agent.work import Threads
 from headgate_common.clock import SystemClock
 
 ROWS = 400_000

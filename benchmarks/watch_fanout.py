@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,10 @@ from headgate_common.dispatch import methods
 from headgate_common.errors import from_status
 from tests.e2e.api.kit import Server, running_coordinator
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from processes import memory_mib, processor_seconds
+
 GOAL = "<= 1.05"
 WATCHERS = 200
 SLOW = WATCHERS // 10
@@ -46,8 +49,6 @@ LEAD = 250
 SAMPLE_EVERY = 50
 # Revisions that may wait for a watcher: fewer than the warm-up has, so that slow ones are cut off in every round.
 BUFFER = 1000
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 SOURCES = methods(source_service_pb2.DESCRIPTOR.services_by_name["SourceService"])
 WATCH = methods(watch_service_pb2.DESCRIPTOR.services_by_name["WatchService"])["Watch"]
@@ -151,15 +152,6 @@ class Round:
     cpu_seconds: float = 0.0
 
 
-def resident_mib(server: Server) -> float:
-    return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * PAGE / (1 << 20)
-
-
-def cpu_seconds(server: Server) -> float:
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 async def write(server: Server, changes: int, result: Round) -> None:
     """Makes and drops sources through the API, no faster than a watcher of its own can follow."""
     schema = catalog.Schema(fields=[catalog.Field(name=f"column_{number}", type="INT64") for number in range(COLUMNS)])
@@ -198,7 +190,7 @@ async def write(server: Server, changes: int, result: Round) -> None:
                 exists = not exists
                 made += 1
                 if made % SAMPLE_EVERY == 0:
-                    result.memory.append(resident_mib(server))
+                    result.memory.append(memory_mib(server.process.pid))
                 while made - seen > LEAD:
                     moved.clear()
                     await moved.wait()
@@ -213,7 +205,7 @@ async def write(server: Server, changes: int, result: Round) -> None:
 def run_round(server: Server, quick: int, slow: int, changes: int) -> Round:
     result = Round()
     with clients(server.address, quick, slow, changes) as processes:
-        began, cpu = time.perf_counter(), cpu_seconds(server)
+        began, cpu = time.perf_counter(), processor_seconds(server.process.pid)
         asyncio.run(write(server, changes, result))
         for process in processes:
             assert process.stdout is not None
@@ -222,7 +214,7 @@ def run_round(server: Server, quick: int, slow: int, changes: int) -> Round:
             result.bytes += told["bytes"]
             result.reasons += told["reasons"]
         result.seconds = time.perf_counter() - began
-        result.cpu_seconds = cpu_seconds(server) - cpu
+        result.cpu_seconds = processor_seconds(server.process.pid) - cpu
     return result
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 # Reasons are declared where they belong; a server has all of them.
 import headgate_common.server  # noqa: F401
 from headgate_agent.errors import REASONS as AGENT
+from headgate_common import pages
 from headgate_common.errors import COMMON, Reason
 from headgate_coordinator.errors import REASONS as COORDINATOR
 from headgate_engine.errors import REASONS as ENGINE
@@ -40,20 +41,19 @@ trailer `headgate-leader`.
 
 
 def table(reasons: Iterable[Reason]) -> str:
-    rows = [
-        "| reason | code | meaning | what to do | the documents also say |",
-        "|---|---|---|---|---|",
-    ]
-    for reason in reasons:
-        cells = (
-            f"`{reason.name}`",
-            f"`{reason.code.name}`",
-            reason.meaning,
-            reason.advice,
-            ", ".join(f"`{name}`" for name in reason.synonyms),
-        )
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+    return pages.table(
+        ("reason", "code", "meaning", "what to do", "the documents also say"),
+        (
+            (
+                f"`{reason.name}`",
+                f"`{reason.code.name}`",
+                reason.meaning,
+                reason.advice,
+                ", ".join(f"`{name}`" for name in reason.synonyms),
+            )
+            for reason in reasons
+        ),
+    )
 
 
 def page() -> str:

@@ -1,8 +1,9 @@
-"""A TCP proxy that can be cut: what goes through it stops, as if the network between two processes had."""
+"""A TCP proxy that breaks what goes through it, as a network does."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import selectors
 import socket
 import threading
@@ -14,17 +15,23 @@ _TICK = 0.05
 
 
 class TcpProxy:
-    """Listens on a port of its own and passes bytes on to `target`, until it is cut.
+    """Listens on a port of its own and passes bytes on to `target`, which may be set later.
 
     `cut` holds everything: connections stay open and silent, new ones are taken and never answered, as with a network
-    that drops packets. `heal` closes those and lets new ones through, as after a partition.
+    that drops packets. `heal` closes those and lets new ones through, as after a partition. `cut_answers` is how likely
+    it is that an answer is not passed on and its connection is closed instead: what was asked has happened then, and
+    the client does not know.
     """
 
-    def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+    def __init__(self, target: str = "", seed: int = 1) -> None:
+        self.target = target
+        self.cut_answers = 0.0
+        self.cuts = 0
+        self.connections = 0
+        self._random = random.Random(seed)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port: int = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
         self._cut = threading.Event()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -60,9 +67,11 @@ class TcpProxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
+            host, _, port = self.target.rpartition(":")
             try:
-                far = socket.create_connection(self._target, timeout=5)
-            except OSError:
+                far = socket.create_connection((host, int(port)), timeout=5)
+            except (OSError, ValueError):
                 near.close()
                 continue
             with self._lock:
@@ -82,6 +91,9 @@ class TcpProxy:
                         data = key.fileobj.recv(_CHUNK)  # type: ignore[union-attr]
                         if not data:
                             return
+                        if key.fileobj is far and self._random.random() < self.cut_answers:
+                            self.cuts += 1
+                            return
                         key.data.sendall(data)
         except (OSError, ValueError):
             return
@@ -99,7 +111,7 @@ def _close(*sockets: socket.socket) -> None:
 
 
 @contextmanager
-def tcp_proxy(target: str) -> Iterator[TcpProxy]:
+def tcp_proxy(target: str = "") -> Iterator[TcpProxy]:
     proxy = TcpProxy(target)
     try:
         yield proxy

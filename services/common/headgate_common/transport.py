@@ -55,31 +55,34 @@ class GrpcTransport:
                 raise
             return _parse(method, raw)
 
-    async def stream(
+    def stream(
         self, address: str, method: Method, request: Message, *, timeout: float | None
     ) -> AsyncGenerator[Message, None]:
-        with self._tracing.calling(method.path, address) as metadata:
-            call = self._peer(address).stream(method.path)(
+        return self._answers(
+            address,
+            method,
+            lambda metadata: self._peer(address).stream(method.path)(
                 request.SerializeToString(), timeout=timeout, metadata=metadata
-            )
-        try:
-            async for raw in call:
-                yield _parse(method, raw)
-        except grpc.aio.AioRpcError as error:
-            raise self._error(address, method, error) from None
-        except asyncio.CancelledError:
-            _check_cancelled(address, method)
-            raise
-        finally:
-            call.cancel()
+            ),
+        )
 
-    async def converse(
+    def converse(
         self, address: str, method: Method, requests: AsyncIterator[Message], *, timeout: float | None
     ) -> AsyncGenerator[Message, None]:
-        with self._tracing.calling(method.path, address) as metadata:
-            call = self._peer(address).conversation(method.path)(
+        return self._answers(
+            address,
+            method,
+            lambda metadata: self._peer(address).conversation(method.path)(
                 _serialized(requests), timeout=timeout, metadata=metadata
-            )
+            ),
+        )
+
+    async def _answers(
+        self, address: str, method: Method, start: Callable[[Any], Any]
+    ) -> AsyncGenerator[Message, None]:
+        """The answers of a call that `start` makes, with the metadata to send, when the first is asked for."""
+        with self._tracing.calling(method.path, address) as metadata:
+            call = start(metadata)
         try:
             async for raw in call:
                 yield _parse(method, raw)

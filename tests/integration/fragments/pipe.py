@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.catalog import v1 as catalog
-from headgate_agent.fragments.blocking import Threads
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import Chunk, EdgeBatch, ErrorRow, Stored
 from headgate_agent.fragments.sinks.build import build_sink
 from headgate_agent.fragments.sinks.sink import run_sink
 from headgate_agent.fragments.sources.build import Surroundings, build_source
 from headgate_agent.fragments.sources.source import run_source
+from headgate_agent.work import Threads
 from headgate_common.clock import SystemClock
 from tests.unit.fragments.kit import sink_fragment, source_fragment
 

@@ -12,11 +12,11 @@ import pytest
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.errors import SINK_UNAVAILABLE
-from headgate_agent.fragments.blocking import Inline
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import Stored
 from headgate_agent.fragments.sinks.build import build_sink
 from headgate_agent.fragments.sinks.sink import run_sink
+from headgate_agent.work import Inline
 from headgate_common.errors import HeadgateError
 from tests.unit.fragments.kit import LoopClock, MemoryEdge, simulated, sink_fragment
 

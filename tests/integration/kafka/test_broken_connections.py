@@ -11,25 +11,22 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.kafka.proxy import Proxy
 from tests.integration.kafka.test_confluent import PATIENCE, read
+from tests.servers.tcp_proxy import TcpProxy, tcp_proxy
 from tests.unit.kafka.kit import CONFIG, Cluster, running_cluster
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> Iterator[tuple[Cluster, Proxy]]:
+def behind(tmp_path: Path) -> Iterator[tuple[Cluster, TcpProxy]]:
     """One agent that clients know only by the address of a proxy."""
-    proxy = Proxy()
-    with running_cluster(tmp_path, agents=0) as cluster:
+    with tcp_proxy() as proxy, running_cluster(tmp_path, agents=0) as cluster:
         agent = cluster.run(cluster.add("agent", replace(CONFIG, advertise=f"localhost:{proxy.port}")))
-        host, _, port = agent.port.bound.rpartition(":")
-        proxy.target = (host, int(port))
+        proxy.target = agent.port.bound
         assert agent.address == f"localhost:{proxy.port}"
         yield cluster, proxy
-    proxy.close()
 
 
-def test_clients_use_the_advertised_address(behind: tuple[Cluster, Proxy]) -> None:
+def test_clients_use_the_advertised_address(behind: tuple[Cluster, TcpProxy]) -> None:
     cluster, proxy = behind
     (agent,) = cluster.agents.values()
     admin = AdminClient({"bootstrap.servers": agent.port.bound})
@@ -48,7 +45,7 @@ def test_clients_use_the_advertised_address(behind: tuple[Cluster, Proxy]) -> No
 
 @pytest.mark.parametrize("durability", ["WAL", "OBJECT"])
 def test_an_idempotent_producer_leaves_no_duplicate_when_its_connections_are_cut(
-    behind: tuple[Cluster, Proxy], durability: str
+    behind: tuple[Cluster, TcpProxy], durability: str
 ) -> None:
     cluster, proxy = behind
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

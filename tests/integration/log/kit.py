@@ -30,8 +30,8 @@ from headgate_agent.log.tail import Memory
 from headgate_agent.log.upkeep import Upkeep, UpkeepSettings
 from headgate_agent.log.view import CatalogView
 from headgate_agent.log.wal import Wal
-from headgate_agent.log.work import Inline
 from headgate_agent.member import Identity, Member
+from headgate_agent.work import Inline
 from headgate_common.backoff import Backoff
 from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call, Dispatcher, Method

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from headgate.catalog import v1 as catalog
-from headgate_agent.fragments.blocking import Inline
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import Chunk, EdgeBatch, ErrorRow, Stored
 from headgate_agent.fragments.sources.build import Surroundings, build_source
 from headgate_agent.fragments.sources.source import Source
 from headgate_agent.fragments.sources.tcp import Connector, SocketConnector
+from headgate_agent.work import Inline
 from headgate_coordinator.catalog.descriptors import validate_sink, validate_source
 from headgate_simulation.loop import SimulationLoop
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.errors import PLAN_UNSUPPORTED, SINK_CHANGED, SINK_IN_USE, SINK_UNAVAILABLE, TARGET_FORBIDDEN
-from headgate_agent.fragments.blocking import Inline
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import Stored
 from headgate_agent.fragments.sinks.build import build_sink
@@ -24,6 +23,7 @@ from headgate_agent.fragments.sinks.print import PrintSink
 from headgate_agent.fragments.sinks.sink import Sink, run_sink
 from headgate_agent.fragments.sinks.slots import Slots, SlotsCorrupt
 from headgate_agent.fragments.sinks.void import VoidSink
+from headgate_agent.work import Inline
 from headgate_common.errors import HeadgateError, Reason
 from tests.unit.fragments.kit import LoopClock, MemoryEdge, simulated, sink_fragment
 

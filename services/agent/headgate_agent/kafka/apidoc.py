@@ -6,26 +6,19 @@ Tables stand between `<!-- apis -->`, `<!-- topic settings -->` or `<!-- refusal
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from headgate_agent.groups.events import Refusal
 from headgate_agent.kafka.apis import APIS
 from headgate_agent.kafka.settings import FIXED, SETTINGS
+from headgate_common.pages import keep, table
 
 _TABLE = re.compile(r"(<!-- (apis|topic settings|refusals) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
 def apis() -> str:
-    return _rows(
+    return table(
         ("request", "key", "versions", "notes"),
         [(api.name, str(api.key), f"{api.first} to {api.last}", api.note) for api in APIS.values()],
     )
@@ -34,11 +27,11 @@ def apis() -> str:
 def topic_settings() -> str:
     rows = [(f"`{one.name}`", "no" if one.fixed else "yes", one.documentation) for one in SETTINGS.values()]
     rows += [(f"`{one.name}`", f"only `{one.value}`", one.documentation) for one in FIXED.values()]
-    return _rows(("setting", "may change", "meaning"), rows)
+    return table(("setting", "may change", "meaning"), rows)
 
 
 def refusals() -> str:
-    return _rows(("error", "when"), [(one.name, one.value) for one in Refusal])
+    return table(("error", "when"), [(one.name, one.value) for one in Refusal])
 
 
 _TABLES: Mapping[str, Callable[[], str]] = {"apis": apis, "topic settings": topic_settings, "refusals": refusals}
@@ -50,19 +43,7 @@ def refresh(page: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("page", type=Path)
-    parser.add_argument("--check", action="store_true", help="fail if the page is out of date")
-    arguments = parser.parse_args()
-    page = arguments.page.read_text()
-    fresh = refresh(page)
-    if fresh == page:
-        return 0
-    if arguments.check:
-        sys.stderr.write(f"{arguments.page} is out of date: python -m headgate_agent.kafka.apidoc {arguments.page}\n")
-        return 1
-    arguments.page.write_text(fresh)
-    return 0
+    return keep(refresh, "headgate_agent.kafka.apidoc", __doc__)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate_agent.kafka.codec import Malformed, read_uvarint, skip_tags, uvarint
+from headgate_agent.kafka.codec import Malformed, skip_tags
 from headgate_agent.kafka.leader_hints import LeaderHint, endpoint_tags, leader_tags
+from headgate_agent.kafka.wire import INT, LONG, SHORT, read_count, read_length, read_text, size, text
 
 FIRST_FLEXIBLE = 12
 # Topics are named by their id from here on.
@@ -26,9 +27,6 @@ _WITHOUT_REPLICA = 15
 _WITH_ENDPOINTS = 16
 _LEADER_TAG = 1
 
-_SHORT = struct.Struct(">h")
-_INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 # max_wait, min_bytes, max_bytes, isolation_level
 _LIMITS = struct.Struct(">iiib")
 _SESSION = struct.Struct(">ii")
@@ -104,10 +102,10 @@ def _read(frame: memoryview, position: int, version: int) -> tuple[FetchRequest,
         position += _SESSION.size
     items: list[FetchItem] = []
     layout = _ITEMS[version]
-    topics, position = _count(frame, position, flexible)
+    topics, position = read_count(frame, position, flexible)
     for _ in range(topics):
         topic, position = _topic(frame, position, version)
-        count, position = _count(frame, position, flexible)
+        count, position = read_count(frame, position, flexible)
         for _ in range(count):
             items.append(_item(topic, layout.unpack_from(frame, position), version))
             position += layout.size
@@ -118,7 +116,7 @@ def _read(frame: memoryview, position: int, version: int) -> tuple[FetchRequest,
     if version >= _WITH_SESSIONS:
         position = _skip_forgotten(frame, position, version)
     if version >= _WITH_RACK:
-        length, position = _length(frame, position, flexible, _SHORT)
+        length, position = read_length(frame, position, flexible, SHORT)
         position += max(length, 0)
     if flexible:
         position = skip_tags(frame, position)
@@ -137,29 +135,14 @@ def _item(topic: TopicName, values: tuple[int, ...], version: int) -> FetchItem:
 
 def _skip_forgotten(frame: memoryview, position: int, version: int) -> int:
     flexible = version >= FIRST_FLEXIBLE
-    topics, position = _count(frame, position, flexible)
+    topics, position = read_count(frame, position, flexible)
     for _ in range(topics):
         _, position = _topic(frame, position, version)
-        count, position = _count(frame, position, flexible)
+        count, position = read_count(frame, position, flexible)
         position += 4 * count
         if flexible:
             position = skip_tags(frame, position)
     return position
-
-
-def _length(frame: memoryview, position: int, flexible: bool, packed: struct.Struct) -> tuple[int, int]:
-    if flexible:
-        value, position = read_uvarint(frame, position)
-        return value - 1, position
-    (length,) = packed.unpack_from(frame, position)
-    return length, position + packed.size
-
-
-def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    count, position = _length(frame, position, flexible, _INT)
-    if count > len(frame) - position:
-        raise Malformed(f"an array of {count} in a request of {len(frame)} bytes")
-    return max(count, 0), position
 
 
 def _topic(frame: memoryview, position: int, version: int) -> tuple[TopicName, int]:
@@ -168,11 +151,10 @@ def _topic(frame: memoryview, position: int, version: int) -> tuple[TopicName, i
         if end > len(frame):
             raise Malformed("a topic id goes beyond its request")
         return uuid.UUID(bytes=bytes(frame[position:end])), end
-    length, position = _length(frame, position, version >= FIRST_FLEXIBLE, _SHORT)
-    end = position + length
-    if length < 0 or end > len(frame):
-        raise Malformed("a topic's name goes beyond its request")
-    return str(frame[position:end], "utf-8"), end
+    name, position = read_text(frame, position, version >= FIRST_FLEXIBLE)
+    if name is None:
+        raise Malformed("a topic without a name")
+    return name, position
 
 
 def write_fetch(head: bytes, version: int, results: Sequence[FetchResult], error_code: int = 0) -> list[bytes]:
@@ -183,16 +165,16 @@ def write_fetch(head: bytes, version: int, results: Sequence[FetchResult], error
     if version >= _WITH_SESSIONS:
         out += _SESSION_HEAD.pack(0, error_code, 0)
     else:
-        out += _INT.pack(0)
+        out += INT.pack(0)
     topics: list[list[FetchResult]] = []
     for result in results:
         if not topics or topics[-1][0].topic != result.topic:
             topics.append([])
         topics[-1].append(result)
-    out += _size(len(topics), flexible, _INT)
+    out += size(len(topics), flexible, INT)
     for topic in topics:
         out += _name(topic[0].topic, flexible)
-        out += _size(len(topic), flexible, _INT)
+        out += size(len(topic), flexible, INT)
         for result in topic:
             out = _write_result(out, buffers, result, version, flexible)
         if flexible:
@@ -206,12 +188,12 @@ def write_fetch(head: bytes, version: int, results: Sequence[FetchResult], error
 def _write_result(out: bytearray, buffers: list[bytes], result: FetchResult, version: int, flexible: bool) -> bytearray:
     out += _RESULT.pack(result.partition, result.error_code, result.high_watermark, result.high_watermark)
     if version >= _WITH_LOG_START:
-        out += _LONG.pack(result.log_start)
+        out += LONG.pack(result.log_start)
     # No aborted transactions: null, which only the flexible form and version 4 and later allow.
-    out += b"\0" if flexible else _INT.pack(-1)
+    out += b"\0" if flexible else INT.pack(-1)
     if version >= _WITH_RACK:
-        out += _INT.pack(-1)
-    out += _size(sum(map(len, result.batches)), flexible, _INT)
+        out += INT.pack(-1)
+    out += size(sum(map(len, result.batches)), flexible, INT)
     if result.batches:
         buffers.append(bytes(out))
         buffers.extend(result.batches)
@@ -222,11 +204,4 @@ def _write_result(out: bytearray, buffers: list[bytes], result: FetchResult, ver
 
 
 def _name(topic: TopicName, flexible: bool) -> bytes:
-    if isinstance(topic, uuid.UUID):
-        return topic.bytes
-    encoded = topic.encode()
-    return _size(len(encoded), flexible, _SHORT) + encoded
-
-
-def _size(value: int, flexible: bool, packed: struct.Struct) -> bytes:
-    return uvarint(value + 1) if flexible else packed.pack(value)
+    return topic.bytes if isinstance(topic, uuid.UUID) else text(topic, flexible)

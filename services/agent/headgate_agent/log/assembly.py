@@ -24,8 +24,8 @@ from headgate_agent.log.upkeep import Upkeep, UpkeepSettings
 from headgate_agent.log.view import CatalogView
 from headgate_agent.log.wal import Wal
 from headgate_agent.log.wal_files import DiskFiles
-from headgate_agent.log.work import Threads
 from headgate_agent.member import Member
+from headgate_agent.work import Threads
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.config import ConfigError
@@ -68,7 +68,7 @@ async def open_log(
     disk = DiskCache(data / "cache", config.disk_cache) if cached else None
     if disk is not None:
         await disk.open()
-    work = Threads(config.threads)
+    work = Threads(config.threads, "log")
     cache = BlockCache(config.block_cache)
     files = DiskFiles(data / "wal")
     world = World(

@@ -121,7 +121,7 @@ class _Commit:
         for part in self.parts:
             assert part.append is not None
             part.append.written(part.wal_file or file)
-        self.edges.committed(self.fragment, self.after, file)
+        self.edges.wrote(self.fragment, self.after, file)
 
     def undo(self) -> None:
         for part in reversed(self.parts):
@@ -148,7 +148,7 @@ class _Opened:
         if self.again:
             self.after.wal_file = file
         else:
-            self.edges.opened(self.fragment, self.after, file)
+            self.edges.wrote(self.fragment, self.after, file)
 
     def undo(self) -> None:
         return
@@ -261,12 +261,8 @@ class Edges:
         """Whether nothing follows in the topic's partitions."""
         return any(writer.ended and topic_uid in writer.topics for writer in self.writers.values())
 
-    def opened(self, fragment: str, after: Writer, file: int) -> None:
-        after.wal_file = file
-        self.writers[fragment] = after
-        self._drop_stages(fragment)
-
-    def committed(self, fragment: str, after: Writer, file: int) -> None:
+    def wrote(self, fragment: str, after: Writer, file: int) -> None:
+        """The write-ahead log has what a writer is now; stages that it has not named are nobody's any more."""
         after.wal_file = file
         self.writers[fragment] = after
         self._drop_stages(fragment)

@@ -15,7 +15,7 @@ from headgate_agent.log.record_batch import headers
 from headgate_agent.log.records import first_at, unpack_batch
 from headgate_agent.log.segment_reader import SegmentReader
 from headgate_agent.log.segments import Segments, ref_of
-from headgate_agent.log.work import Work
+from headgate_agent.work import Work
 
 # Small segments that are read at once for one fetch.
 _SEGMENTS_AT_ONCE = 16

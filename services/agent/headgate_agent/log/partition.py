@@ -42,7 +42,7 @@ from headgate_agent.log.record_batch import BatchHeader, check_crc, header_at, h
 from headgate_agent.log.tail import Memory, Tail, TailBatch
 from headgate_agent.log.uploading import DEFAULT_BACKOFF, Uploader
 from headgate_agent.log.wal import Frame, Wal
-from headgate_agent.log.work import Inline, Work
+from headgate_agent.work import Inline, Work
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.ids import Ids

@@ -25,7 +25,7 @@ from headgate_agent.log.segment import (
     stored_range,
     unpack_block,
 )
-from headgate_agent.log.work import Inline, Work
+from headgate_agent.work import Inline, Work
 
 K = TypeVar("K")
 V = TypeVar("V")

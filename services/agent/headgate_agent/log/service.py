@@ -19,7 +19,7 @@ from headgate_agent.log.record_batch import HEADER_BYTES
 from headgate_agent.log.records import PlainRecord, pack, partition_of_key, unpack_batches
 from headgate_agent.log.refusals import EXPECTED, refusal
 from headgate_agent.log.tailing import tail_records
-from headgate_agent.log.work import Inline, Work
+from headgate_agent.work import Inline, Work
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Call, Transport
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError

@@ -13,7 +13,7 @@ from headgate_agent.log.contract import PartitionKey, SegmentInfo
 from headgate_agent.log.objects import ObjectExists, Objects, ObjectStoreFailed
 from headgate_agent.log.segment import SegmentWriter
 from headgate_agent.log.tail import TailBatch
-from headgate_agent.log.work import Work
+from headgate_agent.work import Work
 from headgate_common.backoff import Backoff
 from headgate_common.ids import Ids
 

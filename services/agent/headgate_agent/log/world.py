@@ -13,7 +13,7 @@ from headgate_agent.log.segment_reader import SegmentReader
 from headgate_agent.log.tail import Memory
 from headgate_agent.log.uploading import DEFAULT_BACKOFF
 from headgate_agent.log.wal import Wal
-from headgate_agent.log.work import Work
+from headgate_agent.work import Work
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.ids import Ids

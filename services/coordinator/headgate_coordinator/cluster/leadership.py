@@ -73,7 +73,7 @@ class Leadership:
         self._address = address
         self._lead = lead
         self._sole = sole
-        self.leader = Leader()
+        self._leader = Leader()
         self._term = 0
         # Until when this process may act as the leader, on its own clock.
         self._valid_until = 0.0
@@ -82,6 +82,13 @@ class Leadership:
         self._obeyed = 0
         self._surpassed = asyncio.Event()
         self._changed = asyncio.Event()
+
+    @property
+    def leader(self) -> Leader:
+        """Who leads, as last seen. A former session of this process in the catalog says nothing: nobody leads then."""
+        if self._leader.address == self._address and self.term is None:
+            return Leader("", self._leader.term)
+        return self._leader
 
     @property
     def term(self) -> int | None:
@@ -94,8 +101,7 @@ class Leadership:
         """The term, or NOT_LEADER with the address of who leads."""
         term = self.term
         if term is None:
-            # Its own time may be up a moment before it says so.
-            known = self.leader.address if self.leader.address != self._address else ""
+            known = self.leader.address
             raise HeadgateError(
                 NOT_LEADER,
                 f"this coordinator does not lead; {known or 'nobody'} does" if known else "no coordinator leads now",
@@ -183,11 +189,8 @@ class Leadership:
     def _tell(self, found: _Seen) -> None:
         grant = found.grant
         leader = Leader() if grant is None else Leader(grant.address, grant.epoch)
-        if leader.address == self._address:
-            # Its own former session has not ended yet, and this process does not lead: nobody does.
-            leader = Leader("", leader.term)
-        if leader != self.leader:
-            self.leader = leader
+        if leader != self._leader:
+            self._leader = leader
             self._announce()
 
     # Leading
@@ -240,13 +243,12 @@ class Leadership:
     def _begin(self, term: int, started: float) -> None:
         self._term = term
         self._valid_until = started + self._timings.leader_ttl - self._timings.leader_margin
-        self.leader = Leader(self._address, term)
+        self._leader = Leader(self._address, term)
         self._announce()
 
     def _end_term(self) -> None:
         self._term = 0
         self._valid_until = 0.0
-        self.leader = Leader("", self.leader.term)
         self._announce()
 
     async def _step_down(self) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.sinks.file import FileSink
 from headgate_agent.fragments.sinks.print import PrintSink, to_stdout
 from headgate_agent.fragments.sinks.sink import Sink
 from headgate_agent.fragments.sinks.void import VoidSink
+from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
 
 
@@ -22,7 +22,7 @@ def build_sink(
     *,
     state: Path,
     config: FragmentConfig,
-    blocking: Blocking,
+    blocking: Work,
     printed: Callable[[bytes], None] = to_stdout,
 ) -> Sink:
     """The sink of a fragment, not opened yet; `identity` is the fragment's uid. PLAN_UNSUPPORTED or TARGET_FORBIDDEN if

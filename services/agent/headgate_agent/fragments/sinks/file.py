@@ -26,13 +26,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from headgate_agent.errors import PLAN_UNSUPPORTED, SINK_CHANGED, SINK_IN_USE, SINK_UNAVAILABLE
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.formats.csv_encode import CsvEncoder
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
 from headgate_agent.fragments.paths import Roots
 from headgate_agent.fragments.sinks.sink import Delivered
 from headgate_agent.fragments.sinks.slots import Slots, SlotsCorrupt
+from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
 
 
@@ -53,7 +53,7 @@ class FileSink:
         *,
         state: Path,
         config: FragmentConfig,
-        blocking: Blocking,
+        blocking: Work,
     ) -> None:
         if update_keys:
             raise HeadgateError(PLAN_UNSUPPORTED, "a FILE sink takes no updates: what it has written stays")

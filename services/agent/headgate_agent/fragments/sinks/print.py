@@ -13,10 +13,10 @@ from functools import partial
 import pyarrow as pa
 
 from headgate_agent.errors import SINK_UNAVAILABLE
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.formats.csv_encode import CsvEncoder
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
 from headgate_agent.fragments.sinks.sink import Delivered
+from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
 
 
@@ -27,7 +27,7 @@ def to_stdout(content: bytes) -> None:
 
 class PrintSink:
     def __init__(
-        self, options: Mapping[str, str], *, blocking: Blocking, write: Callable[[bytes], None] = to_stdout
+        self, options: Mapping[str, str], *, blocking: Work, write: Callable[[bytes], None] = to_stdout
     ) -> None:
         self.delivered = Delivered()
         self._blocking = blocking

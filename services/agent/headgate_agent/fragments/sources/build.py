@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.pushdown import compile_pushdown
 from headgate_agent.fragments.sources.file import FileSource
@@ -15,6 +14,7 @@ from headgate_agent.fragments.sources.generator import GeneratorSource
 from headgate_agent.fragments.sources.source import Source
 from headgate_agent.fragments.sources.tcp import Connector, SocketConnector, TcpSource
 from headgate_agent.fragments.types import columns_of
+from headgate_agent.work import Work
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 
@@ -25,7 +25,7 @@ class Surroundings:
 
     config: FragmentConfig
     clock: Clock
-    blocking: Blocking
+    blocking: Work
     source: random.Random
     connector: Connector = field(default_factory=SocketConnector)
 

@@ -15,7 +15,6 @@ from functools import partial
 import pyarrow as pa
 
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.durations import micros_of
 from headgate_agent.fragments.edges import ErrorRow
@@ -29,6 +28,7 @@ from headgate_agent.fragments.sources.open_file import Block, ColumnarFile, Make
 from headgate_agent.fragments.sources.positions import FilePosition, FileState
 from headgate_agent.fragments.sources.source import Counters, Emitted, OnError, error_rows, wait_or_stop
 from headgate_agent.fragments.types import Column
+from headgate_agent.work import Work
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 
@@ -58,7 +58,7 @@ class FileSource:
         *,
         config: FragmentConfig,
         clock: Clock,
-        blocking: Blocking,
+        blocking: Work,
     ) -> None:
         self.counters = Counters()
         self._shape = shape

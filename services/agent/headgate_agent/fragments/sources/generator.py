@@ -14,11 +14,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.sources.makers import Rows, maker_of
 from headgate_agent.fragments.sources.source import Counters, Emitted, wait_or_stop
 from headgate_agent.fragments.types import Column, arrow_schema
+from headgate_agent.work import Work
 from headgate_common.clock import Clock
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class GeneratorSource:
         *,
         config: FragmentConfig,
         clock: Clock,
-        blocking: Blocking,
+        blocking: Work,
     ) -> None:
         self.counters = Counters()
         self._shape = shape

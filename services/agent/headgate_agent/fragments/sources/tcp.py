@@ -19,7 +19,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from headgate_agent.errors import SOURCE_MISMATCH, SOURCE_UNREACHABLE, TARGET_FORBIDDEN
-from headgate_agent.fragments.blocking import Blocking
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.durations import micros_of
 from headgate_agent.fragments.formats.rows import Decoded, Decoder, RowFault
@@ -27,6 +26,7 @@ from headgate_agent.fragments.sources.file import text_decoder
 from headgate_agent.fragments.sources.source import Counters, Emitted, OnError, error_rows, wait_or_stop
 from headgate_agent.fragments.sources.targets import Targets
 from headgate_agent.fragments.types import Column
+from headgate_agent.work import Work
 from headgate_common.backoff import Backoff
 from headgate_common.errors import HeadgateError
 
@@ -84,7 +84,7 @@ class TcpSource:
         shape: Callable[[pa.RecordBatch], pa.RecordBatch],
         *,
         config: FragmentConfig,
-        blocking: Blocking,
+        blocking: Work,
         source: random.Random,
         connector: Connector,
     ) -> None:

@@ -1065,6 +1065,7 @@ class Fragment(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     NODE_LOCAL_FIELD_NUMBER: _builtins.int
     QUERY_UID_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     uid: _builtins.str
     """Given by the coordinator; the identity under which its state is kept, whatever the epoch."""
     query: _builtins.str
@@ -1093,6 +1094,12 @@ class Fragment(_message.Message):
     """Whether it needs something that only its agent has, so that it cannot move."""
     query_uid: _builtins.str
     """The uid of the query it belongs to."""
+    @_builtins.property
+    def progress(self) -> Global___FragmentProgress:
+        """How its run is doing, as its agent last told the leading coordinator; unset if it has not. It changes without a
+        revision and is never part of a watch.
+        """
+
     def __init__(
         self,
         *,
@@ -1110,11 +1117,92 @@ class Fragment(_message.Message):
         revision: _builtins.int = ...,
         node_local: _builtins.bool = ...,
         query_uid: _builtins.str = ...,
+        progress: Global___FragmentProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "progress", b"progress", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Fragment: _TypeAlias = Fragment  # noqa: Y015
+
+@_typing.final
+class FragmentProgress(_message.Message):
+    """How the run of a fragment is doing. Counts begin with the run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_IN_FIELD_NUMBER: _builtins.int
+    ROWS_OUT_FIELD_NUMBER: _builtins.int
+    ROWS_IN_PER_SECOND_FIELD_NUMBER: _builtins.int
+    ROWS_OUT_PER_SECOND_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    BAD_RECORDS_FIELD_NUMBER: _builtins.int
+    ROWS_LATE_FIELD_NUMBER: _builtins.int
+    BATCH_TIME_FIELD_NUMBER: _builtins.int
+    STATE_ROWS_FIELD_NUMBER: _builtins.int
+    STATE_BYTES_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    rows_in: _builtins.int
+    """Rows read."""
+    rows_out: _builtins.int
+    """Rows emitted or delivered."""
+    rows_in_per_second: _builtins.float
+    """Rows read in a second, lately."""
+    rows_out_per_second: _builtins.float
+    """Rows emitted in a second, lately."""
+    lag: _builtins.int
+    """What is there and not read yet: batches of an edge, records of a topic, bytes of files."""
+    bad_records: _builtins.int
+    """Records that could not be read, and went to the topic of error rows."""
+    rows_late: _builtins.int
+    """Rows that came too late and were dropped."""
+    state_rows: _builtins.int
+    """Rows of state."""
+    state_bytes: _builtins.int
+    """Memory that state takes."""
+    waiting: _builtins.str
+    """What slows it down or keeps it from its work, in a sentence; empty if nothing does."""
+    engine: _builtins.str
+    """The address of the engine that runs it, for a compute fragment."""
+    @_builtins.property
+    def batch_time(self) -> _duration_pb2.Duration:
+        """How long the last batch took."""
+
+    @_builtins.property
+    def watermark(self) -> _timestamp_pb2.Timestamp:
+        """The watermark, where there is one."""
+
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When this was, by the agent's clock."""
+
+    def __init__(
+        self,
+        *,
+        rows_in: _builtins.int = ...,
+        rows_out: _builtins.int = ...,
+        rows_in_per_second: _builtins.float = ...,
+        rows_out_per_second: _builtins.float = ...,
+        lag: _builtins.int = ...,
+        bad_records: _builtins.int = ...,
+        rows_late: _builtins.int = ...,
+        batch_time: _duration_pb2.Duration | None = ...,
+        state_rows: _builtins.int = ...,
+        state_bytes: _builtins.int = ...,
+        watermark: _timestamp_pb2.Timestamp | None = ...,
+        waiting: _builtins.str = ...,
+        engine: _builtins.str = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_time", b"batch_time", "time", b"time", "watermark", b"watermark"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_records", b"bad_records", "batch_time", b"batch_time", "engine", b"engine", "lag", b"lag", "rows_in", b"rows_in", "rows_in_per_second", b"rows_in_per_second", "rows_late", b"rows_late", "rows_out", b"rows_out", "rows_out_per_second", b"rows_out_per_second", "state_bytes", b"state_bytes", "state_rows", b"state_rows", "time", b"time", "waiting", b"waiting", "watermark", b"watermark"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FragmentProgress: _TypeAlias = FragmentProgress  # noqa: Y015

@@ -85,6 +85,8 @@ class RegisterFragmentRequest(_message.Message):
     QUERY_UID_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     EDGES_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The name of its query, for logs."""
     query_uid: _builtins.str
@@ -105,6 +107,16 @@ class RegisterFragmentRequest(_message.Message):
     def edges(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.EdgePlan]:
         """The edges of the query that the fragment reads or writes."""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___EdgeTopic]:
+        """The topics that those edges are, one for each."""
+
+    @_builtins.property
+    def errors(self) -> Global___EdgeTopic:
+        """Where the fragment puts records that cannot be read, led by the agent that leads the edge it writes. Not set where
+        it writes none.
+        """
+
     def __init__(
         self,
         *,
@@ -114,14 +126,58 @@ class RegisterFragmentRequest(_message.Message):
         query_uid: _builtins.str = ...,
         plan: _plan_pb2.FragmentPlan | None = ...,
         edges: _abc.Iterable[_plan_pb2.EdgePlan] | None = ...,
+        topics: _abc.Iterable[Global___EdgeTopic] | None = ...,
+        errors: Global___EdgeTopic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "fragment", b"fragment", "plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "errors", b"errors", "fragment", b"fragment", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "edges", b"edges", "fragment", b"fragment", "plan", b"plan", "query", b"query", "query_uid", b"query_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "edges", b"edges", "errors", b"errors", "fragment", b"fragment", "plan", b"plan", "query", b"query", "query_uid", b"query_uid", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterFragmentRequest: _TypeAlias = RegisterFragmentRequest  # noqa: Y015
+
+@_typing.final
+class EdgeTopic(_message.Message):
+    """The topic that an edge is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EDGE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_UID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    edge: _builtins.int
+    """Ordinal of the edge in the plan; 0 for a topic of error rows."""
+    topic: _builtins.str
+    """The topic's name."""
+    topic_uid: _builtins.str
+    """Its uid."""
+    partitions: _builtins.int
+    """How many partitions it has."""
+    agent: _builtins.str
+    """The agent that leads it."""
+    address: _builtins.str
+    """Where that agent is reached."""
+    def __init__(
+        self,
+        *,
+        edge: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        topic_uid: _builtins.str = ...,
+        partitions: _builtins.int = ...,
+        agent: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agent", b"agent", "edge", b"edge", "partitions", b"partitions", "topic", b"topic", "topic_uid", b"topic_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EdgeTopic: _TypeAlias = EdgeTopic  # noqa: Y015
 
 @_typing.final
 class RegisterFragmentResponse(_message.Message):
@@ -246,6 +302,11 @@ class UnregisterFragmentRequest(_message.Message):
 
     COMMAND_FIELD_NUMBER: _builtins.int
     FRAGMENT_FIELD_NUMBER: _builtins.int
+    FOR_GOOD_FIELD_NUMBER: _builtins.int
+    for_good: _builtins.bool
+    """Whether the fragment runs nowhere any more: then what its runs have kept outside of edges, such as a checkpoint, is
+    removed too before the call is answered.
+    """
     @_builtins.property
     def command(self) -> Global___Command:
         """On whose behalf."""
@@ -259,10 +320,11 @@ class UnregisterFragmentRequest(_message.Message):
         *,
         command: Global___Command | None = ...,
         fragment: Global___FragmentRef | None = ...,
+        for_good: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "fragment", b"fragment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "fragment", b"fragment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "for_good", b"for_good", "fragment", b"fragment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,10 +442,13 @@ class FragmentStatus(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     query_uid: _builtins.str
     """The uid of its query."""
     state: _resources_pb2.FragmentState.ValueType
     """Where it is."""
+    waiting: _builtins.str
+    """What it waits for before it can be RUNNING, in a sentence; empty if nothing is in its way."""
     @_builtins.property
     def fragment(self) -> Global___FragmentRef:
         """Which run."""
@@ -404,10 +469,11 @@ class FragmentStatus(_message.Message):
         state: _resources_pb2.FragmentState.ValueType = ...,
         error: Global___FragmentError | None = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        waiting: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "query_uid", b"query_uid", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "query_uid", b"query_uid", "since", b"since", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -211,23 +211,61 @@ class RenewSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     version: _builtins.int
     """`version` that GetStatus would answer now: a coordinator that has not seen it asks at once. 0 says nothing."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReport]:
+        """How its fragments are doing: those about which there is something new since the last renewal that was answered."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         version: _builtins.int = ...,
+        reports: _abc.Iterable[Global___FragmentReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports", "session_id", b"session_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenewSessionRequest: _TypeAlias = RenewSessionRequest  # noqa: Y015
+
+@_typing.final
+class FragmentReport(_message.Message):
+    """How a fragment is doing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """Its uid."""
+    epoch: _builtins.int
+    """The epoch of the run."""
+    @_builtins.property
+    def progress(self) -> _resources_pb2.FragmentProgress:
+        """How it is doing."""
+
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        progress: _resources_pb2.FragmentProgress | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "progress", b"progress", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FragmentReport: _TypeAlias = FragmentReport  # noqa: Y015
 
 @_typing.final
 class RenewSessionResponse(_message.Message):

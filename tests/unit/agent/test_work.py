@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from headgate_agent.fragments.blocking import Inline, Threads
+from headgate_agent.work import Inline, Threads
 
 
 async def test_a_cancelled_run_waits_for_its_work() -> None:

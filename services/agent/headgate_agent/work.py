@@ -1,0 +1,44 @@
+"""Where work is done that would hold up the event loop: files, compressing and unpacking, decoding.
+
+Contract: `run` answers what the job returned, or raises what it raised. It does not return before the job has ended,
+not even when it is cancelled: whoever cancels may close what the job was using. A job touches nothing that the event
+loop changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Work(Protocol):
+    async def run(self, job: Callable[[], T]) -> T: ...
+
+
+class Inline:
+    """At once, on the event loop: for simulation and tests."""
+
+    async def run(self, job: Callable[[], T]) -> T:
+        return job()
+
+
+class Threads:
+    """In a few threads of its own; codecs and files let go of the interpreter's lock meanwhile."""
+
+    def __init__(self, threads: int, name: str = "work") -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait((future,))
+            raise
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
