@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 STAMP := .venv/.headgate-setup
 PROJECTS := $(wildcard pyproject.toml protos/pyproject.toml services/*/pyproject.toml tests/simulation/pyproject.toml)
 
-.PHONY: help setup check test protos lock bench simulate chaos demo clean
+.PHONY: help setup check test protos sdks lock bench simulate chaos demo clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(STAMP) ## Everything: check, all tests with real servers, 2,000 simulati
 protos: $(STAMP) ## Generate protos/gen/python from protos/headgate
 	@$(PYTHON) tools/generate_protos.py
 
+sdks: $(STAMP) ## Generate and build the Go and TypeScript clients in examples/ (needs Go and Node)
+	@$(PYTHON) tools/sdks.py
+
 lock: ## Resolve requirements.lock again from the pyproject.toml files
 	@tools/lock.sh
 
@@ -45,5 +48,6 @@ demo: $(STAMP) ## From nothing to a running cluster that survives the loss of an
 
 clean: ## Remove the virtual environment, caches and build output
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf examples/go/{bin,gen} examples/typescript/{dist,node_modules,src/gen}
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "removed .venv, caches and build output (the cache folder outside the tree is kept)"

@@ -48,7 +48,7 @@ async def host(count: int, coordinator: str) -> None:
         found.append((name, address))
         if coordinator != "-":
             member = Member(
-                Identity(name, address, registry.incarnation, slots=SLOTS, roles=("fragments",), has_engine=True),
+                Identity(name, address, registry.incarnation, slots=SLOTS, roles=("log", "fragments"), has_engine=True),
                 registry,
                 transport=transport,
                 coordinators=[coordinator],

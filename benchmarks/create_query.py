@@ -40,6 +40,7 @@ from headgate_coordinator.catalog.drafts import Drafts, Unplanned
 from headgate_coordinator.catalog.operations import OPERATIONS, Rules
 from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND, Store
 from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.cluster.progress import Progress
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.settings import PlannerSettings
 from headgate_coordinator.sql.types.schema import SchemaLimits
@@ -90,7 +91,7 @@ async def opened(url: str, size: int) -> AsyncIterator[Catalog]:
         store = await connect(url, clock=SystemClock(), ids=RandomIds())
         term = await store.write(_lead)
         planning = Planning(store, run=run, limits=StatementLimits(), settings=PlannerSettings())
-        service = QueryService(store, Mutations(store, FixedTerm(term), RULES, 16), planning)
+        service = QueryService(store, Mutations(store, FixedTerm(term), RULES, 16), planning, Progress(store, limit=1))
         made = Catalog(store, Dispatcher([service]), planning, max(1, size // 100))
         try:
             await fill(made)

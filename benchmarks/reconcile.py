@@ -70,7 +70,7 @@ def seed(tx: Tx, agents: list[tuple[str, str]], count: int) -> None:
             zone="",
             group="",
             labels={},
-            roles=("FRAGMENTS",),
+            roles=("FRAGMENTS", "LOG"),
             has_engine=True,
         )
         tx.record("AGENT", name, uid, None, agent_rows.agent_by_uid(tx, uid))

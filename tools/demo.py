@@ -1,4 +1,5 @@
-"""The demo: a cluster from nothing, a bundle, a plan, a crash in front of the reader, recovery, and what it proved.
+"""The demo: a cluster from nothing, a windowed query over two generators, rows as they arrive, an agent and the engine
+killed in front of the reader, complete results all the same, and what that proved.
 
 Everything it shows is done with the `headgate` command against real processes, and every claim of its summary is
 checked against what the coordinator answered; it exits with 1 if one does not hold.
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,14 @@ from headgate_cli.cluster import launcher
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 BUNDLE = Path(__file__).with_name("demo.sql")
-QUERY = "slow"
-TYPO = "SELECT speeed FROM cars INTO slow_highways"
+QUERY = "traffic"
+TYPO = "SELECT gate, speeed FROM cars INTO traffic"
+# Of each gate, as demo.sql says.
+CARS_IN_A_WINDOW = 500
+WINDOW = timedelta(seconds=10)
+PROCESSES = 4
 START_SECONDS = 60
+PATIENCE_SECONDS = 240
 COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -49,7 +56,35 @@ class Demo:
     """What the steps share: where the coordinator is, and which claims have been checked."""
 
     coordinator: str
+    folder: Path
     proved: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What the query has delivered so far; a last line that is not whole yet does not count."""
+        path = self.folder / "traffic.json"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for_rows(self, more_than: int) -> None:
+        """Shows rows as they arrive."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(self.rows) <= more_than:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"no row came in {PATIENCE_SECONDS} s")
+            time.sleep(0.2)
+
+    def show_rows(self, since: int, seconds: float) -> int:
+        """Shows what arrives in some seconds; answers how many rows there are then."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            rows = self.rows
+            for row in rows[since:]:
+                facts = f"{row['gate']:6} {row['cars']:4} cars  {row['mean']:5.1f} mph"
+                print(f"  {row['start'][11:19]}  {facts}", flush=True)
+            since = len(rows)
+            time.sleep(0.2)
+        return since
 
     def claim(self, holds: bool, text: str) -> None:
         if not holds:
@@ -84,11 +119,12 @@ def quoted(word: str) -> str:
 
 
 @contextmanager
-def cluster(port: int) -> Iterator[dict[str, int]]:
+def cluster(port: int, folder: Path) -> Iterator[dict[str, int]]:
     """`headgate dev`, and the process id of each of its processes by name."""
+    options = ["--agents", "2", "--data", str(folder / "dev"), "--files", str(folder), "--port-base", str(port)]
     with tempfile.TemporaryFile("w+") as log:
         dev = subprocess.Popen(
-            [*launcher(), HEADGATE, "dev", "--agents", "3", "--ephemeral", "--port-base", str(port)],
+            [*launcher(), HEADGATE, "dev", *options, "--kafka-port", "0"],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -118,7 +154,7 @@ def first_table(dev: subprocess.Popen[str], log: Any) -> dict[str, int]:
             words = [column.strip() for column in columns if column.strip()]
             if len(words) > 3 and words[3].isdecimal():
                 pids[words[0]] = int(words[3])
-            if len(pids) == 4:
+            if len(pids) == PROCESSES:
                 return pids
     finally:
         giving_up.cancel()
@@ -164,7 +200,7 @@ class States(threading.Thread):
             print(f"  watch: it waits because {reason}", flush=True)
 
     def wait_for(self, condition: Callable[[list[str]], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition(self.seen):
             if time.monotonic() > deadline:
                 raise DemoFailed(f"the query never {what}; it was {' -> '.join(self.seen)}")
@@ -191,8 +227,10 @@ def free_port_base() -> int:
 
 def show_bundle(demo: Demo) -> None:
     title("2. A bundle: two sources, a sink and a windowed query, all of it or none")
+    bundle = demo.folder / "demo.sql"
+    bundle.write_text(BUNDLE.read_text().replace("{folder}", str(demo.folder)))
     before = demo.read("status")
-    told = demo.run("apply", str(BUNDLE.relative_to(Path.cwd())) if BUNDLE.is_relative_to(Path.cwd()) else str(BUNDLE))
+    told = demo.run("apply", str(bundle))
     after = demo.read("status")
     kinds = ("logical_sources", "physical_sources", "sinks")
     made = sum(after[kind] - before[kind] for kind in kinds) + sum(after["queries"].values())
@@ -207,39 +245,62 @@ def show_bundle(demo: Demo) -> None:
 
 
 def show_plan(demo: Demo) -> None:
-    title("3. How such a query is planned: what is pushed where, which fragment goes to which agent, its Spark SQL")
+    title("3. How it is planned: what is pushed where, which fragment goes to which agent, its Spark SQL")
     statement = BUNDLE.read_text().split(" AS\n", 1)[1].rstrip().rstrip(";")
-    print(styled('$ headgate explain "SELECT start, end, highway, AVG(speed) ..."', "1"))
+    print(styled('$ headgate explain "SELECT start, gate, COUNT(*) AS cars, ..."', "1"))
     text = demo.run("explain", statement, show=False)
     print("".join(f"  {line}\n" for line in text.splitlines()), end="", flush=True)
 
 
-def show_crash(demo: Demo, states: States, pids: dict[str, int]) -> None:
-    title("4. It runs")
+def show_rows(demo: Demo, states: States) -> int:
+    title("4. It runs on Spark, and rows arrive (the first when Spark has warmed up)")
     states.wait_for(lambda seen: "RUNNING" in seen, "was RUNNING")
+    demo.wait_for_rows(0)
+    shown = demo.show_rows(0, 6)
     demo.run("get", "fragments")
-    fragments = demo.read("get", "fragments", "-l", f"query={QUERY}")
-    demo.claim(
-        all(fragment["state"] == "FRAGMENT_STATE_RUNNING" for fragment in fragments),
-        f"the query reached RUNNING: {len(fragments)} fragments confirmed by their agents",
-    )
-    title("5. An agent is killed, in front of you")
-    print(styled(f"$ kill -9 {pids['agent a']}", "1") + "   # agent a", flush=True)
+    demo.claim(shown > 0, "the query reached RUNNING, and windows came out while their sources were still read")
+    return shown
+
+
+def show_crash(demo: Demo, states: States, victim: str, pid: int, shown: int) -> int:
+    print(styled(f"$ kill -9 {pid}", "1") + f"   # {victim}", flush=True)
     mark = len(states.seen)
-    os.kill(pids["agent a"], signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     states.wait_for(lambda seen: "DEPLOYING" in seen[mark:], "went back to DEPLOYING")
-    states.wait_for(lambda seen: seen[mark:][-1:] == ["RUNNING"], "was RUNNING again")
-    demo.run("get", "agents")
+    states.wait_for(lambda seen: seen[mark:][-1:] != ["DEPLOYING"], "went on")
+    demo.wait_for_rows(shown)
+    shown = demo.show_rows(shown, 4)
     demo.claim(
-        states.seen[mark:] == ["DEPLOYING", "RUNNING"],
-        "after the kill it went RUNNING -> DEPLOYING -> RUNNING, by itself, and the watch saw every step",
+        states.seen[mark:][:1] == ["DEPLOYING"],
+        f"{victim} was killed: the query went back to DEPLOYING, on again by itself, and rows arrived again",
     )
+    return shown
+
+
+def show_results(demo: Demo, states: States, shown: int) -> None:
+    title("6. A soft stop: the sources end, everything in flight and every open window comes out")
+    demo.run("sql", "-c", f"STOP QUERY {QUERY} WITHIN 5 MIN")
+    states.wait_for(lambda seen: seen[-1:] == ["STOPPED"], "was STOPPED")
+    demo.show_rows(shown, 1)
+    rows = demo.rows
+    keys = {(row["start"], row["gate"]) for row in rows}
+    demo.claim(len(keys) == len(rows), f"{len(rows)} results were delivered, none of them twice")
+    cars = sum(complete(rows, gate) for gate in ("north", "south"))
+    demo.claim(cars > 0, f"every window is complete: {cars:,} cars, each counted once, through both kills")
+
+
+def complete(rows: list[dict[str, Any]], gate: str) -> int:
+    """How many cars of a gate were counted, if every window but the last has all that passed in it; 0 if not."""
+    windows = sorted((datetime.fromisoformat(row["start"]), row["cars"]) for row in rows if row["gate"] == gate)
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    whole = [(first + number * WINDOW, CARS_IN_A_WINDOW) for number in range(len(windows) - 1)]
+    return sum(cars for _, cars in windows) if windows and windows[:-1] == whole else 0
 
 
 def show_story_and_drop(demo: Demo, states: States) -> None:
-    title("6. Its story")
+    title("7. Its story")
     demo.run("describe", f"query/{QUERY}")
-    title("7. Drop")
+    title("8. Drop")
     demo.run("drop", "query", QUERY, "--wait")
     demo.run("status")
     status = demo.read("status")
@@ -249,17 +310,24 @@ def show_story_and_drop(demo: Demo, states: States) -> None:
 
 def main() -> int:
     began = time.monotonic()
-    title("1. A cluster from nothing: a coordinator on SQLite, three agents, each its own process")
+    title("1. A cluster from nothing: a coordinator on SQLite, two agents, an engine on Spark, each its own process")
     port = free_port_base()
-    print(styled(f"$ headgate dev --agents 3 --ephemeral --port-base {port}", "1"), flush=True)
+    print(styled(f"$ headgate dev --agents 2 --port-base {port}", "1"), flush=True)
     try:
-        with cluster(port) as pids:
-            demo = Demo(f"127.0.0.1:{port}")
-            demo.claim(len(pids) == 4, "four processes came up with one command, nothing else installed")
+        with (
+            tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as made,
+            cluster(port, folder := Path(made).resolve()) as pids,
+        ):
+            demo = Demo(f"127.0.0.1:{port}", folder)
+            demo.claim(len(pids) == PROCESSES, "four processes came up with one command, nothing else installed")
             states = States(demo.coordinator)
             show_bundle(demo)
             show_plan(demo)
-            show_crash(demo, states, pids)
+            shown = show_rows(demo, states)
+            title("5. An agent and then the engine are killed, in front of you")
+            shown = show_crash(demo, states, "agent a", pids["agent a"], shown)
+            shown = show_crash(demo, states, "the engine", pids["engine 1"], shown)
+            show_results(demo, states, shown)
             show_story_and_drop(demo, states)
     except (DemoFailed, subprocess.TimeoutExpired) as error:
         print(f"\n{styled('The demo failed: ', '1;31')}{error}", file=sys.stderr)

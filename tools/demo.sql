@@ -1,39 +1,39 @@
--- Two toll gates report cars; every second, the highways on which traffic has been slow for five minutes are written.
+-- Two toll gates report cars, fifty for each second of their time. For every ten seconds: how many passed, and how fast.
 
 CREATE LOGICAL SOURCE cars (
-  creationTS TIMESTAMP NOT NULL,
-  highway INT32 NOT NULL,
-  speed FLOAT32
+  at TIMESTAMP NOT NULL,
+  gate VARCHAR NOT NULL,
+  speed FLOAT64
 );
 
-CREATE PHYSICAL SOURCE gate_north FOR cars TYPE Generator ON a SET(
-  100 AS `SOURCE`.RATE,
-  'now()' AS `SOURCE`.`field.creationTS`,
-  'uniform(1, 9)' AS `SOURCE`.`field.highway`,
+CREATE PHYSICAL SOURCE north FOR cars TYPE Generator ON a SET(
+  400 AS `SOURCE`.RATE,
+  'clock(''2026-01-01T00:00:00Z'', ''20ms'')' AS `SOURCE`.`field.at`,
+  'constant(north)' AS `SOURCE`.`field.gate`,
   'normal(60, 20)' AS `SOURCE`.`field.speed`
 );
 
-CREATE PHYSICAL SOURCE gate_south FOR cars TYPE Generator ON b SET(
-  100 AS `SOURCE`.RATE,
-  'now()' AS `SOURCE`.`field.creationTS`,
-  'uniform(1, 9)' AS `SOURCE`.`field.highway`,
+CREATE PHYSICAL SOURCE south FOR cars TYPE Generator ON b SET(
+  400 AS `SOURCE`.RATE,
+  'clock(''2026-01-01T00:00:00Z'', ''20ms'')' AS `SOURCE`.`field.at`,
+  'constant(south)' AS `SOURCE`.`field.gate`,
   'normal(50, 20)' AS `SOURCE`.`field.speed`
 );
 
-CREATE SINK slow_highways (
+CREATE SINK traffic (
   start TIMESTAMP,
-  end TIMESTAMP,
-  highway INT32,
-  avgSpeed FLOAT64
-) TYPE File ON c SET(
-  'slow_highways.csv' AS `SINK`.FILE_PATH,
-  'CSV' AS `SINK`.INPUT_FORMAT
+  gate VARCHAR,
+  cars INT64,
+  mean FLOAT64
+) TYPE File ON a SET(
+  '{folder}/traffic.json' AS `SINK`.FILE_PATH,
+  'JSON' AS `SINK`.INPUT_FORMAT
 );
 
-CREATE QUERY slow AS
-SELECT start, end, highway, AVG(speed) AS avgSpeed
-FROM (SELECT creationTS, highway, speed FROM cars)
-GROUP BY (highway)
-WINDOW SLIDING(creationTS, SIZE 5 MINUTES, ADVANCE BY 1 SEC)
-HAVING avgSpeed < FLOAT32(40)
-INTO slow_highways;
+CREATE QUERY traffic AS
+SELECT start, gate, COUNT(*) AS cars, ROUND(AVG(speed), 1) AS mean
+FROM cars
+WHERE speed IS NOT NULL
+GROUP BY gate
+WINDOW TUMBLING(at, SIZE 10 SEC)
+INTO traffic;

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.servers.cache import ServerMissing, servers_required
@@ -14,14 +15,15 @@ from tests.servers.grpcurl import find_grpcurl
 from tests.servers.kafka import find_java, find_libs
 from tests.servers.minio import find_minio
 from tests.servers.postgres import find_bin_folder, unprivileged_user
+from tests.servers.sdks import fetch_sdk
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each tool that set-up may want, with what cannot be had without it.
 TOOLS = {
     "java": "JDK: Kafka and everything on Spark",
     "mvn": "Maven: fetching Kafka and Spark's Kafka jars",
-    "go": "Go: building MinIO and grpcurl",
-    "node": "Node: nothing yet",
+    "go": "Go: building MinIO and grpcurl, and the generated Go client",
+    "node": "Node: the generated TypeScript client",
 }
 
 
@@ -51,6 +53,8 @@ SERVERS: dict[str, Callable[[], Path]] = {
     "minio": find_minio,
     "grpcurl": find_grpcurl,
     "spark-jars": find_spark_jars,
+    "sdk-go": partial(fetch_sdk, "go"),
+    "sdk-ts": partial(fetch_sdk, "typescript"),
 }
 
 

@@ -51,7 +51,8 @@ class TcpProxy:
 
     def close(self) -> None:
         self._stop.set()
-        self._listener.close()
+        # Closing alone does not wake a thread that waits for a connection.
+        _close(self._listener)
         self.heal()
         for thread in self._threads:
             thread.join(5)

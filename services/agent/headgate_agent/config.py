@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.kafka.config import KafkaConfig
 from headgate_agent.log.config import LogConfig
 from headgate_common.config import Seconds, section, setting
@@ -24,6 +25,17 @@ class Timings:
     call_timeout: Seconds = setting(3.0, "How long a call to the coordinator may take.", minimum=0.01)
     retry_min: Seconds = setting(0.1, "Longest wait after the first vain call; it doubles.", minimum=0.001)
     retry_max: Seconds = setting(2.0, "Longest wait between vain calls.", minimum=0.001)
+    engine_keep_alive: Seconds = setting(
+        5.0, "An engine stops a run by its own clock if this agent does not keep it alive for so long.", minimum=0.1
+    )
+    engine_patience: Seconds = setting(
+        2.0,
+        "An engine that does not answer for so long is taken for dead, and its runs are started again.",
+        minimum=0.1,
+    )
+    engine_start: Seconds = setting(
+        30.0, "How long a start on an engine may take; an earlier run is stopped there first.", minimum=0.1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,17 @@ class AgentConfig:
     )
     labels: Mapping[str, str] = setting({}, "Free labels.")
     roles: tuple[Literal["log", "fragments"], ...] = setting(("log", "fragments"), "What it is for.")
-    engine: str = setting(
-        SIMULATED,
-        "What runs fragments. `simulated` is all there is so far: runs take time and move no data. Empty: no compute "
-        "fragments are placed here.",
+    engine: tuple[str, ...] = setting(
+        ("127.0.0.1:7420",),
+        "Addresses of the engines that run its compute fragments; the one with the least to do is chosen. None: no "
+        "compute fragments are placed here. `simulated`: fragments take time and move no data.",
     )
+    checkpoints: str = setting(
+        "",
+        "Where engines keep checkpoints: a folder or a URI that Spark can write, the same for all agents and all "
+        "engines. Empty: `checkpoints` in the object store.",
+    )
+    fragments: FragmentConfig = section(FragmentConfig, "Sources and sinks on this agent's node.")
     timings: Timings = section(Timings, "Every interval and deadline.")
     log: LogConfig = section(LogConfig, "The log; for the role `log`.")
     kafka: KafkaConfig = section(KafkaConfig, "The port for Kafka clients; for the role `log`.")
@@ -61,5 +79,10 @@ class AgentConfig:
     def __post_init__(self) -> None:
         if not self.coordinator:
             raise ValueError("coordinator needs at least one address")
-        if self.engine not in ("", SIMULATED):
-            raise ValueError(f"engine = {self.engine!r}: only `simulated`, or nothing, is supported so far")
+        if SIMULATED in self.engine and len(self.engine) > 1:
+            raise ValueError(f"engine = {SIMULATED} stands alone, without addresses")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether fragments only take time."""
+        return self.engine == (SIMULATED,)

@@ -46,7 +46,7 @@ MALFORMED_ROW = _r(
     "MALFORMED_ROW",
     StatusCode.INVALID_ARGUMENT,
     "A source has a row that cannot be read, and is told to fail on one.",
-    "Correct the row, or create the source with on_error = 'skip'.",
+    "Correct the row, or create the source without on_error = 'fail'.",
 )
 SOURCE_MISMATCH = _r(
     "SOURCE_MISMATCH",
@@ -80,7 +80,7 @@ SOURCE_UNREACHABLE = _r(
 SINK_CHANGED = _r(
     "SINK_CHANGED",
     StatusCode.DATA_LOSS,
-    "A sink's file is no longer the one that rows were delivered to, or has lost some of them.",
+    "A sink's file or topic is no longer the one that rows were delivered to, or has lost some of them.",
     "Put the file back, or create the query again.",
 )
 SINK_IN_USE = _r(
@@ -91,6 +91,18 @@ SINK_UNAVAILABLE = _r(
     StatusCode.UNAVAILABLE,
     "A sink's target cannot be written. Nothing that was not acknowledged is kept.",
     "Free space on its volume, or repair it; delivery begins again where it stopped.",
+)
+SINK_MISSING = _r(
+    "SINK_MISSING",
+    StatusCode.NOT_FOUND,
+    "The topic that a sink delivers to is not there.",
+    "Create the topic, then the query again.",
+)
+SINK_REFUSED = _r(
+    "SINK_REFUSED",
+    StatusCode.PERMISSION_DENIED,
+    "The cluster that a sink delivers to does not take this client: its user, its rights or its settings.",
+    "Correct the sink's options, or give its user the rights that docs/sources-and-sinks.md names.",
 )
 NOT_LEADER = _r(
     "NOT_LEADER",
@@ -169,4 +181,28 @@ STAGE_NOT_FOUND = _r(
     StatusCode.NOT_FOUND,
     "A commit names a stage that is not there: it was dropped with the run that made it.",
     "Stage its batches again.",
+)
+ENGINE_LOST = _r(
+    "ENGINE_LOST",
+    StatusCode.UNAVAILABLE,
+    "The engine that ran a fragment has died, was restarted, or does not answer; the run is started again.",
+)
+RUN_STOPPED = _r(
+    "RUN_STOPPED",
+    StatusCode.ABORTED,
+    "A run was stopped on its engine by somebody else than its agent; it is started again.",
+)
+RESULT_NOT_FOUND = _r(
+    "RESULT_NOT_FOUND",
+    StatusCode.NOT_FOUND,
+    "No temporary query of that uid gives its rows here.",
+    "Ask the agent of the query's SINK fragment, and ask before the query is taken for abandoned.",
+)
+RESULT_IN_USE = _r(
+    "RESULT_IN_USE", StatusCode.FAILED_PRECONDITION, "Somebody else reads the rows of the temporary query."
+)
+RESULT_ABANDONED = _r(
+    "RESULT_ABANDONED",
+    StatusCode.FAILED_PRECONDITION,
+    "Nobody has read the rows of a temporary query for longer than fragments.result_patience, so it ends.",
 )

@@ -126,6 +126,7 @@ class Member:
             ttl = answer.session_ttl.ToNanoseconds() / 1e9
             self._session, self._valid_until = answer.session_id, started + ttl * 0.9
             self.trouble = ""
+            self._registry.tell_again()
             await self._registry.saw_term(answer.term)
             log.info(
                 "registered",
@@ -143,8 +144,11 @@ class Member:
                 await asyncio.sleep(min(ttl / 3, self._backoff.delay(attempt - 1, self._source)))
             started = self._clock.monotonic()
             self._registry.changed.clear()
+            reports = self._registry.reports()
             try:
-                request = cluster.RenewSessionRequest(session_id=self._session, version=self._registry.version)
+                request = cluster.RenewSessionRequest(
+                    session_id=self._session, version=self._registry.version, reports=reports
+                )
                 answer = cast(cluster.RenewSessionResponse, await self._call("RenewSession", request))
             except HeadgateError as error:
                 if error.reason.name == "SESSION_EXPIRED":
@@ -155,6 +159,10 @@ class Member:
                 attempt += 1
                 continue
             attempt = 0
+            if answer.term == self._registry.term:
+                self._registry.told(reports)
+            else:
+                self._registry.tell_again()
             ttl = answer.session_ttl.ToNanoseconds() / 1e9
             self._valid_until = started + ttl * 0.9
             self.trouble = ""

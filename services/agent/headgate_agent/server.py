@@ -8,11 +8,22 @@ from contextlib import asynccontextmanager
 
 from headgate_agent.config import AgentConfig
 from headgate_agent.data import own, volume_id
+from headgate_agent.engines import Engines, EngineTimings
 from headgate_agent.errors import JOURNAL_UNAVAILABLE, REASONS
+from headgate_agent.fragments.checkpoints import Checkpoints, checkpoint_uri
 from headgate_agent.fragments.journal import FileJournal
 from headgate_agent.fragments.registry import FragmentRegistry
-from headgate_agent.fragments.runner import SimulatedRunner
+from headgate_agent.fragments.result_service import ResultService
+from headgate_agent.fragments.runner import Runner, SimulatedRunner
+from headgate_agent.fragments.running import AgentRunner
 from headgate_agent.fragments.service import FragmentService
+from headgate_agent.fragments.sinks.result import Results
+from headgate_agent.fragments.sinks.topic import TopicLog
+from headgate_agent.fragments.sinks.topic_log import with_log
+from headgate_agent.fragments.sources.build import Surroundings
+from headgate_agent.fragments.sources.samples import Vitals
+from headgate_agent.fragments.tally import Tally
+from headgate_agent.groups.asking import Asking
 from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka.port import KafkaPort, make_groups, make_offsets, tls_context
 from headgate_agent.load import Load
@@ -24,6 +35,7 @@ from headgate_agent.log.service import LogService
 from headgate_agent.log.store_identity import LABEL
 from headgate_agent.log.store_identity import identity as identity_of
 from headgate_agent.member import Identity, Member
+from headgate_agent.work import Threads
 from headgate_common.arguments import Flag
 from headgate_common.backoff import Backoff
 from headgate_common.config import ConfigError
@@ -41,7 +53,7 @@ FLAGS = (
     Flag("--object-store", "log.object_store", "WHERE", "where segments are: a folder, s3://, gs://, az://, memory://"),
     Flag("--kafka-listen", "kafka.listen", "ADDRESS", "address for Kafka clients; empty: none"),
     Flag("--kafka-advertise", "kafka.advertise", "ADDRESS", "address that Kafka clients are told"),
-    Flag("--engine", "engine", "ENGINE", "what runs compute fragments"),
+    Flag("--engine", "engine", "ADDRESSES", "addresses of the engines that run compute fragments; or `simulated`"),
 )
 
 
@@ -49,12 +61,16 @@ FLAGS = (
 async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
     with own(config.data):
         journal = FileJournal(config.data / "fragments.journal")
+        fragments = _Fragments(config, runtime)
         registry = FragmentRegistry(
-            incarnation=runtime.ids.uid("process"), runner=SimulatedRunner(), journal=journal, clock=runtime.clock
+            incarnation=runtime.ids.uid("process"), runner=fragments.runner, journal=journal, clock=runtime.clock
         )
-        await registry.open()
         name = config.name.lower()
-        service = FragmentService(registry, name, Load(runtime.clock, lambda: registry.backlog))
+        load = Load(runtime.clock, lambda: registry.backlog)
+        service = FragmentService(registry, name, load)
+        fragments.vitals = Vitals(
+            name, load, lambda: registry.slots_used, lambda: registry.fragments, tally=fragments.tally
+        )
         port = await _kafka(config, runtime)
         leads = "log" in config.roles
         metrics = LogMetrics(runtime.registry)
@@ -84,15 +100,21 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             timeout=config.timings.call_timeout,
             backoff=_backoff(config),
         )
-        services: list[Service] = [service]
+        services: list[Service] = [service, ResultService(fragments.results)]
         log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
         if log is not None:
-            services.append(_serve_log(config, runtime, member, log, port, name))
+            groups = _groups(config, runtime, member, log, port, name)
+            services.append(_log_service(runtime, log, groups, name))
+            fragments.topics = _topics(runtime, member, log, groups, name)
             services.append(EdgeService(log.broker, runtime.clock))
+            fragments.log = log
+        await registry.open()
         membership = runtime.supervise(member.run(), "membership")
         runtime.supervise(_watch(journal), "journal")
 
         async def leave() -> None:
+            # While their edges are led here, and without a word of failure: the next process goes on with them.
+            await registry.close()
             if log is not None:
                 # While its session lives: others take over what it leads.
                 await log.broker.leave()
@@ -105,12 +127,66 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             return tuple(trouble for trouble in troubles if trouble)
 
         yield App(services=services, unready=unready, draining=leave)
+        await registry.close()
         if port is not None:
             await port.close()
         if log is not None:
             await log.close()
-        await registry.close()
         await journal.close()
+        fragments.close()
+
+
+class _Fragments:
+    """The runner of fragments, and what it needs; `log` is set once it is open, `vitals` before anything runs."""
+
+    def __init__(self, config: AgentConfig, runtime: Runtime) -> None:
+        self.log: AgentLog | None = None
+        self.results = Results()
+        self.topics: TopicLog | None = None
+        self.tally = Tally()
+        self.vitals: Vitals | None = None
+        self._work = Threads(config.fragments.threads, "fragments")
+        self._sink_work = Threads(config.fragments.threads, "sinks")
+        self.runner: Runner = SimulatedRunner() if config.simulated else self._runner(config, runtime)
+
+    def close(self) -> None:
+        self._work.close()
+        self._sink_work.close()
+
+    def _runner(self, config: AgentConfig, runtime: Runtime) -> AgentRunner:
+        timings = config.timings
+        engines = Engines(
+            config.engine,
+            runtime.transport,
+            clock=runtime.clock,
+            source=runtime.source,
+            timings=EngineTimings(
+                keep_alive=timings.engine_keep_alive,
+                patience=timings.engine_patience,
+                call_timeout=timings.call_timeout,
+                start_timeout=timings.engine_start,
+                retry=_backoff(config),
+            ),
+        )
+        runtime.supervise(engines.run(), "engines")
+        uri = checkpoint_uri(config.checkpoints, config.log.object_store, config.data)
+        return AgentRunner(
+            around=Surroundings(
+                config.fragments,
+                runtime.clock,
+                self._work,
+                runtime.source,
+                tally=self.tally,
+                vitals=lambda: self.vitals,
+            ),
+            engines=engines,
+            checkpoints=Checkpoints(uri, engines, self._work),
+            state=config.data / "sinks",
+            broker=lambda: self.log.broker if self.log is not None else None,
+            results=self.results,
+            sink_work=self._sink_work,
+            topics=lambda: self.topics,
+        )
 
 
 async def _kafka(config: AgentConfig, runtime: Runtime) -> KafkaPort | None:
@@ -156,10 +232,10 @@ async def _open_log(
     return log
 
 
-def _serve_log(
+def _groups(
     config: AgentConfig, runtime: Runtime, member: Member, log: AgentLog, port: KafkaPort | None, name: str
-) -> LogService:
-    """The log over gRPC, and to Kafka clients where there is a port for them."""
+) -> Groups:
+    """Consumer groups, and the port for Kafka clients where there is one."""
     groups: Groups = make_groups(
         name,
         log.view,
@@ -180,6 +256,10 @@ def _serve_log(
             source=runtime.source,
             registry=runtime.registry,
         )
+    return groups
+
+
+def _log_service(runtime: Runtime, log: AgentLog, groups: Groups, name: str) -> LogService:
     return LogService(
         log.broker,
         transport=runtime.transport,
@@ -188,6 +268,19 @@ def _serve_log(
         name=name,
         groups=make_offsets(name, groups, runtime.transport),
         work=log.work,
+    )
+
+
+def _topics(runtime: Runtime, member: Member, log: AgentLog, groups: Groups, name: str) -> TopicLog:
+    """The log as TOPIC sinks see it."""
+    return with_log(
+        log.broker,
+        make_offsets(name, groups, runtime.transport),
+        name,
+        Asking(member.coordinators, runtime.clock, runtime.source),
+        transport=runtime.transport,
+        clock=runtime.clock,
+        source=runtime.source,
     )
 
 

@@ -1,4 +1,4 @@
-"""A cluster on this machine: which processes it has, and one that keeps them running.
+"""Keeps the processes of a cluster on this machine running.
 
 Every process is started with its own console script, exactly as an operator would start it, and writes its log to a
 file. A process that ends is started again, after a pause that grows while it keeps ending. When this process ends, in
@@ -14,105 +14,24 @@ import os
 import random
 import shutil
 import signal
-import socket
-import string
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.layout import Member
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 
-HOST = "127.0.0.1"
-_AGENT_PORTS = 10
-_DEFAULT_BASE = 7400
-_KAFKA_PORT = 9092
 _MISUSED = 2
 _SETTLED_SECONDS = 10.0
 _TAIL_LINES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One process of the cluster. `stage` says when it is stopped: higher first."""
-
-    name: str
-    script: str
-    arguments: tuple[str, ...]
-    port: int
-    http_port: int
-    log: Path
-    stage: int
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def http(self) -> str:
-        return f"http://{HOST}:{self.http_port}"
-
-
-def agent_name(index: int) -> str:
-    return string.ascii_lowercase[index] if index < len(string.ascii_lowercase) else f"agent-{index + 1}"
-
-
-def layout(data: Path, agents: int, port_base: int, slots: int, log_level: str) -> list[Member]:
-    """The processes of a cluster under one folder, on ports counted from a base."""
-    logs = data / "logs"
-    common = ("--log-level", log_level)
-
-    def listen(port: int) -> tuple[str, ...]:
-        return ("--listen", f"{HOST}:{port}", "--http-listen", f"{HOST}:{port + 1}", *common)
-
-    coordinator = Member(
-        "coordinator",
-        "headgate-coordinator",
-        (*listen(port_base), "--catalog", f"sqlite:///{data / 'catalog.db'}"),
-        port_base,
-        port_base + 1,
-        logs / "coordinator.log",
-        stage=0,
-    )
-    members = [coordinator]
-    for index in range(agents):
-        name, port = agent_name(index), port_base + _AGENT_PORTS + 2 * index
-        own: tuple[str, ...] = (
-            "--name",
-            name,
-            "--coordinator",
-            coordinator.address,
-            "--slots",
-            str(slots),
-            "--data",
-            str(data / name),
-        )
-        # Kafka clients expect the usual port; a second cluster on the machine takes any.
-        kafka = _KAFKA_PORT + index if port_base == _DEFAULT_BASE else 0
-        own += ("--object-store", str(data / "objects"), "--kafka-listen", f"{HOST}:{kafka}")
-        log = logs / f"agent-{name}.log"
-        members.append(Member(f"agent {name}", "headgate-agent", (*listen(port), *own), port, port + 1, log, stage=1))
-    return members
-
-
-def check_ports(members: list[Member]) -> None:
-    """One clear line for a port that someone else has, before anything is started."""
-    for member in members:
-        for port in (member.port, member.http_port):
-            if port > 65535:
-                raise Failure(ExitCode.USAGE, f"{member.name} would need port {port}; choose a lower --port-base")
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((HOST, port))
-                except OSError:
-                    raise Failure(
-                        ExitCode.USAGE,
-                        f"port {port}, which {member.name} would use, is taken; is another `headgate dev` running?",
-                        "Choose other ports with --port-base.",
-                    ) from None
+# What is said of why a process ended is at the end of its log.
+_TAIL_BYTES = 64 * 1024
+_LINE_LETTERS = 400
+# A log of an earlier run that is longer than this is put aside when its process is started.
+_LOG_BYTES = 16 * 1024 * 1024
+_GRACE_SECONDS = 20.0
 
 
 @contextlib.contextmanager
@@ -128,6 +47,19 @@ def sole_owner(data: Path) -> Iterator[None]:
                 "Stop it, or choose another folder with --data, or use --ephemeral.",
             ) from None
         yield
+
+
+def keep_ports(data: Path, port_base: int) -> None:
+    """A cluster stays on the ports it began with: its agents are known by their addresses."""
+    file = data / "port-base"
+    known = file.read_text().strip() if file.exists() else ""
+    if known and known != str(port_base):
+        raise Failure(
+            ExitCode.USAGE,
+            f"the agents of the cluster in {data} are known on ports counted from {known}, not from {port_base}",
+            f"Say --port-base {known}, or choose another folder with --data, or use --ephemeral.",
+        )
+    file.write_text(f"{port_base}\n")
 
 
 def find_script(name: str) -> str:
@@ -146,10 +78,14 @@ def launcher() -> list[str]:
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log, indented."""
     try:
-        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-lines:])
+        with log.open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = handle.read().decode(errors="replace")
     except OSError:
         return ""
+    return "\n".join(f"  {line[:_LINE_LETTERS]}" for line in text.splitlines()[-lines:])
 
 
 class Supervisor:
@@ -164,6 +100,13 @@ class Supervisor:
         self._scripts = {member.script: find_script(member.script) for member in members}
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
+        self._released = asyncio.Event()
+        self._started = {member.name: asyncio.Event() for member in members if member.later}
+
+    async def release(self) -> None:
+        """Lets the members start that were to wait, and returns when each of them has a process."""
+        self._released.set()
+        await asyncio.gather(*(started.wait() for started in self._started.values()))
 
     def pid(self, member: Member) -> int | None:
         process = self._processes.get(member.name)
@@ -184,6 +127,8 @@ class Supervisor:
     async def _keep(self, member: Member) -> None:
         """Starts a member again whenever it ends."""
         failures = 0
+        if member.later:
+            await self._released.wait()
         while True:
             began = self._clock.monotonic()
             process = await self._start(member)
@@ -201,7 +146,7 @@ class Supervisor:
             await asyncio.sleep(delay)
 
     async def _start(self, member: Member) -> asyncio.subprocess.Process:
-        member.log.parent.mkdir(parents=True, exist_ok=True)
+        _put_aside(member.log)
         with member.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *launcher(),
@@ -212,12 +157,20 @@ class Supervisor:
                 stderr=log,
                 # Ctrl-C goes to this process only, which stops the others in order.
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **member.environment},
             )
         self._processes[member.name] = process
+        if member.later:
+            self._started[member.name].set()
         return process
 
-    async def _stop(self, grace: float = 10.0) -> None:
+    def kill(self) -> None:
+        """Ends every process at once; whoever waits for `run` still has to."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+    async def _stop(self, grace: float = _GRACE_SECONDS) -> None:
         """Agents first, so that they can say goodbye to a coordinator that still answers."""
         for stage in sorted({member.stage for member in self._members}, reverse=True):
             members = [member for member in self._members if member.stage == stage]
@@ -236,6 +189,13 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def _put_aside(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_suffix(".log.old"))
 
 
 def ending(code: int) -> str:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 
 from headgate.catalog import v1 as catalog
 from headgate.catalog.v1 import (
@@ -19,7 +20,8 @@ from headgate.catalog.v1 import (
     statement_service_pb2,
     watch_service_pb2,
 )
-from headgate.log.v1 import group_service_pb2, log_service_pb2, topic_service_pb2
+from headgate.cluster.v1 import result_service_pb2
+from headgate.log.v1 import edge_service_pb2, group_service_pb2, log_service_pb2, topic_service_pb2
 from headgate_cli.failures import ExitCode, Failure
 from headgate_cli.options import Options
 from headgate_common.backoff import Backoff
@@ -33,9 +35,12 @@ T = TypeVar("T")
 
 _FILES = (
     agent_service_pb2,
+    edge_service_pb2,
     group_service_pb2,
+    health_pb2,
     log_service_pb2,
     query_service_pb2,
+    result_service_pb2,
     sink_service_pb2,
     source_service_pb2,
     statement_service_pb2,
@@ -171,7 +176,7 @@ def _seen(message: catalog.WatchResponse) -> int:
 def _nobody(address: str, error: HeadgateError) -> Failure:
     """What to say where nobody answered, instead of what a gRPC library says."""
     refused = "Connection refused" in error.message
-    why = "nothing listens there" if refused else error.message.rpartition(": ")[2]
+    why = "nothing listens there" if refused else error.message.rpartition(": ")[2].rstrip("]")
     return Failure(
         ExitCode.UNREACHABLE,
         f"no coordinator answers at {address} ({why})",

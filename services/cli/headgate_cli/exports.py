@@ -3,6 +3,10 @@
 Order: agents, then links, topics, logical sources, physical sources, sinks, queries, so that nothing is named before it
 is there. Queries that have ended, or are asked to, are left out: applying a bundle must not start them again. So are
 the topics that queries make for themselves, and what records topics hold.
+
+Agents are processes that join by themselves, and a query is accepted only where its agents answer: a bundle that
+declared them could not bring them to life. So they are left out unless asked for, and named at the top, because what is
+node-local needs them. An agent or a link that is there already is no error.
 """
 
 from __future__ import annotations
@@ -42,13 +46,13 @@ def ordered(resources: Iterable[catalog.Resource], *, with_agents: bool) -> list
         by_kind.setdefault(kind.name, []).append(resource)
     items: list[catalog.BundleItem] = []
     if with_agents:
-        items += [catalog.BundleItem(create_agent=_agent(agent)) for agent in by_kind.get("agent", [])]
-        items += [
-            catalog.BundleItem(
-                create_network_link=catalog.CreateNetworkLinkRequest(from_agent=link.from_agent, to_agent=link.to_agent)
-            )
-            for link in by_kind.get("network_link", [])
-        ]
+        items += [_unless_there(create_agent=_agent(agent)) for agent in by_kind.get("agent", [])]
+    items += [
+        _unless_there(
+            create_network_link=catalog.CreateNetworkLinkRequest(from_agent=link.from_agent, to_agent=link.to_agent)
+        )
+        for link in by_kind.get("network_link", [])
+    ]
     items += [
         catalog.BundleItem(create_topic=_topic(topic)) for topic in by_kind.get("topic", []) if not topic.internal
     ]
@@ -61,6 +65,22 @@ def ordered(resources: Iterable[catalog.Resource], *, with_agents: bool) -> list
         if query.desired_state == catalog.DESIRED_STATE_RUNNING and query.state not in _ENDED:
             items.append(catalog.BundleItem(create_query=_query(query)))
     return items
+
+
+def needed_agents(resources: Iterable[catalog.Resource]) -> list[str]:
+    """Names of the agents that node-local sources, sinks and links are bound to."""
+    names: set[str] = set()
+    for kind, resource in map(of_resource, resources):
+        if kind.name in ("physical_source", "sink"):
+            names.add(resource.agent)
+        elif kind.name == "network_link":
+            names |= {resource.from_agent, resource.to_agent}
+    return sorted(names - {""})
+
+
+def _unless_there(**request: Any) -> catalog.BundleItem:
+    """A statement, because only statements can say IF NOT EXISTS."""
+    return catalog.BundleItem(statement=statement_of(catalog.BundleItem(**request)))
 
 
 def _agent(agent: catalog.Agent) -> catalog.CreateAgentRequest:
@@ -113,20 +133,24 @@ def as_json(items: Sequence[catalog.BundleItem]) -> str:
     return json.dumps(bundle or {"items": []}, indent=2, ensure_ascii=False) + "\n"
 
 
-def as_sql(items: Sequence[catalog.BundleItem], revision: int) -> str:
-    """The bundle as statements."""
+def as_sql(items: Sequence[catalog.BundleItem], revision: int, agents: Sequence[str] = ()) -> str:
+    """The bundle as statements, with the agents at its top that have to be there."""
     head = f"-- The catalog at revision {revision}, in an order that `headgate apply` can follow.\n"
+    if agents:
+        head += f"-- Start these agents first, queries need them ACTIVE: {', '.join(agents)}.\n"
     return "\n".join([head, *(f"{statement_of(item)};\n" for item in items)])
 
 
 def statement_of(item: catalog.BundleItem) -> str:
     """The statement that says the same as a request."""
     match item.WhichOneof("item"):
+        case "statement":
+            return item.statement
         case "create_agent":
             return _agent_sql(item.create_agent)
         case "create_network_link":
             link = item.create_network_link
-            return f"CREATE NETWORK LINK FROM {link.from_agent} TO {link.to_agent}"
+            return f"CREATE NETWORK LINK IF NOT EXISTS FROM {link.from_agent} TO {link.to_agent}"
         case "create_topic":
             return _topic_sql(item.create_topic)
         case "create_logical_source":
@@ -145,7 +169,7 @@ def statement_of(item: catalog.BundleItem) -> str:
 
 
 def _agent_sql(agent: catalog.CreateAgentRequest) -> str:
-    parts = [f"CREATE AGENT {agent.name} AT {text(agent.address)} SLOTS {agent.slots}"]
+    parts = [f"CREATE AGENT IF NOT EXISTS {agent.name} AT {text(agent.address)} SLOTS {agent.slots}"]
     if agent.zone:
         parts.append(f"ZONE {text(agent.zone)}")
     if agent.group:

@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     TIMED_OUT = 4
     ENDED_OTHERWISE = 5
     DEFECT = 70
+    UNWRITABLE = 74
     INTERRUPTED = 130
 
 

@@ -12,24 +12,29 @@ import typer
 
 from headgate_cli.commands.apply import apply, export
 from headgate_cli.commands.dev import dev
+from headgate_cli.commands.errors import errors
 from headgate_cli.commands.groups import groups
 from headgate_cli.commands.lifecycle import drop, stop, wait
+from headgate_cli.commands.logs import logs
 from headgate_cli.commands.read import describe, explain, get
 from headgate_cli.commands.records import consume, produce
 from headgate_cli.commands.sql import sql
 from headgate_cli.commands.status import status, version
+from headgate_cli.commands.top import top
 from headgate_cli.commands.topics import topics
 from headgate_cli.commands.watch import watch
 from headgate_cli.failures import ExitCode, Failure, report, report_failure
 from headgate_cli.options import DEFAULT_COORDINATOR, CoordinatorOption, root_options
 from headgate_cli.output import say
+from headgate_cli.streams import check_arguments, finish_output, is_broken_pipe, prepare_streams, unwritable
 from headgate_common.config import ConfigError
 from headgate_common.errors import HeadgateError
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the coordinator, 2 wrong usage, 3 coordinator unreachable, 4 timed out, "
-    "5 ended otherwise than waited for, 70 a defect, 130 interrupted. Results go to standard output, messages to "
-    f"standard error. The coordinator is found by --coordinator, HEADGATE_COORDINATOR, or at {DEFAULT_COORDINATOR}."
+    "5 ended otherwise than waited for, 70 a defect, 74 output cannot be written, 130 interrupted. Results go to "
+    "standard output, messages to standard error. The coordinator is found by --coordinator, HEADGATE_COORDINATOR, or "
+    f"at {DEFAULT_COORDINATOR}."
 )
 
 app = typer.Typer(
@@ -62,7 +67,25 @@ def root(
     context.obj = root_options(coordinator, rpc_timeout, tls_ca, tls_certificate, tls_key)
 
 
-for function in (dev, status, sql, apply, get, describe, explain, watch, wait, stop, drop, export, version):
+_COMMANDS = (
+    dev,
+    status,
+    top,
+    logs,
+    sql,
+    apply,
+    get,
+    describe,
+    errors,
+    explain,
+    watch,
+    wait,
+    stop,
+    drop,
+    export,
+    version,
+)
+for function in _COMMANDS:
     app.command()(function)
 topics.command()(produce)
 topics.command()(consume)
@@ -72,25 +95,28 @@ app.add_typer(groups, name="groups")
 
 def main() -> None:
     """Runs the command and exits with its code. No Python trace reaches the user unless HEADGATE_TRACE asks for it."""
+    prepare_streams()
     try:
+        check_arguments(sys.argv[1:])
         app()
+    except SystemExit as end:
+        # Typer ends so by itself; of a reader who had enough it makes a failure, which it is not.
+        code = ExitCode.DONE if is_broken_pipe(end.__context__) else end.code
     except HeadgateError as error:
         code = report(error)
     except Failure as failure:
         code = report_failure(failure)
     except ConfigError as error:
         code = report_failure(Failure(ExitCode.USAGE, str(error)))
-    except BrokenPipeError:
-        # Whoever read the output has enough of it. Python must not try to flush the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.DONE
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    except OSError as error:
+        code = ExitCode.DONE if is_broken_pipe(error) else report_failure(unwritable(error))
     except Exception as defect:
         code = _report_defect(defect)
     else:
         code = ExitCode.DONE
-    sys.exit(int(code))
+    sys.exit(finish_output(code))
 
 
 def _report_defect(defect: Exception) -> ExitCode:

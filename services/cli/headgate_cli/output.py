@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -70,13 +70,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, no_wrap=not sys.stdout.isatty(), overflow="fold")
     for row in rows:
         table.add_row(*(styled(value) for value in row))
+    print_text(table)
+
+
+def print_text(text: RenderableType) -> None:
+    """Text with tables in it, to a terminal or a file."""
     console = stdout()
     if console.is_terminal:
-        console.print(table)
+        console.print(text)
         return
     with console.capture() as captured:
-        console.print(table)
-    # The last column is filled up with spaces, which nobody needs in a file.
+        console.print(text)
+    # Tables are filled up with spaces, which nobody needs in a file.
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     console.file.flush()
 

@@ -1,4 +1,5 @@
-"""Runs SQL text against the coordinator: statements one by one, BEGIN ... COMMIT as a bundle, WATCH as a stream."""
+"""Runs SQL text against the coordinator: statements one by one, BEGIN ... COMMIT as a bundle, WATCH and SELECT without
+INTO as streams."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from headgate_cli.commands.watch import follow
 from headgate_cli.connection import Connection
 from headgate_cli.output import Output, plain, print_json, say
 from headgate_cli.results import show_results
+from headgate_cli.selecting import Rows, is_select, select
 from headgate_cli.statements import Bundle, Piece, group, split
 from headgate_common.errors import HeadgateError, Reason
 
@@ -46,6 +48,12 @@ class SqlSession:
     async def run_statement(self, piece: Piece) -> None:
         if piece.keyword == "WATCH":
             await follow(self._connection, catalog.WatchRequest(statement=piece.text), self._output)
+            return
+        if is_select(piece):
+            try:
+                await select(self._connection, piece, Rows(self._output, self._gathered))
+            except HeadgateError as error:
+                raise placed(error, piece) from error
             return
         request = catalog.ExecuteStatementRequest(statement=piece.text, request_id=self._connection.request_id())
         try:

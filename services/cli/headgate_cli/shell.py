@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
+from headgate.catalog import v1 as catalog
 from headgate_cli import __version__
+from headgate_cli.completion import NAMED, SqlCompleter
 from headgate_cli.connection import Connection
 from headgate_cli.failures import Failure, report, report_failure
 from headgate_cli.output import Output, say
@@ -28,11 +30,8 @@ PROMPT = "headgate> "
 IN_BUNDLE = "headgate*> "
 _LEAVE = {"exit", "quit", "\\q"}
 _HELP = {"help", "\\?", "\\h"}
-_WORDS = (
-    "AGENT AGENTS AS AVG BEGIN BETWEEN BY COMMIT COUNT CREATE DESCRIBE DROP EXISTS EXPLAIN FOR FRAGMENTS FROM GROUP "
-    "HARD HAVING IF INTO LINKS LOGICAL MAX MIN NOT ON PHYSICAL QUERIES QUERY ROLLBACK SELECT SESSION SET SHOW SINK "
-    "SINKS SLIDING SOFT SOURCE SOURCES STOP SUM TUMBLING TYPE WATCH WHERE WINDOW WITH"
-)
+# The prompt waits this long at most for the names that it can complete.
+_NAMES_SECONDS = 1.0
 HELP = """\
 Statements end with ; and may span lines. Some to begin with:
   SHOW QUERIES;                      what runs
@@ -40,6 +39,7 @@ Statements end with ; and may span lines. Some to begin with:
   EXPLAIN SELECT ... INTO sink;      how it would be planned
   WATCH SELECT name, state FROM queries;   every change, until Ctrl-C
   BEGIN; ... COMMIT;                 a bundle: all of it or none; ROLLBACK; forgets it
+Tab completes words, and names of what there is.
 Ctrl-C drops what is typed or ends a WATCH, Ctrl-D or \\q leaves."""
 
 
@@ -60,14 +60,14 @@ def open_history() -> History:
     return FileHistory(str(path))
 
 
-def prompt_session() -> PromptSession[str]:
+def prompt_session(completer: SqlCompleter) -> PromptSession[str]:
     bindings = KeyBindings()
     session: PromptSession[str] = PromptSession(
         history=open_history(),
         multiline=True,
         prompt_continuation=lambda width, _line, _wraps: "." * (width - 1) + " ",
         lexer=None if os.environ.get("NO_COLOR") else PygmentsLexer(SqlLexer),
-        completer=WordCompleter(_WORDS.split(), ignore_case=True),
+        completer=completer,
         complete_while_typing=False,
         auto_suggest=AutoSuggestFromHistory(),
         key_bindings=bindings,
@@ -94,6 +94,7 @@ class Shell:
         self._connection = connection
         self._session = SqlSession(connection, output)
         self._bundle: list[Piece] | None = None
+        self._completer = SqlCompleter()
 
     @property
     def prompt(self) -> str:
@@ -101,8 +102,9 @@ class Shell:
 
     async def run(self) -> None:
         say(f"headgate {__version__}, coordinator {self._connection.address}. help; explains, \\q leaves.")
-        prompts = prompt_session()
+        prompts = prompt_session(self._completer)
         while True:
+            await self._learn_names()
             try:
                 text = await prompts.prompt_async(self.prompt)
             except KeyboardInterrupt:
@@ -116,6 +118,14 @@ class Shell:
                 say(HELP)
                 continue
             await self._interruptible(text)
+
+    async def _learn_names(self) -> None:
+        """What there is now can be completed. Where the coordinator does not say, what was known can."""
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(_NAMES_SECONDS):
+                request = catalog.GetSnapshotRequest(kinds=NAMED)
+                answer = await self._connection.call("WatchService.GetSnapshot", request)
+                self._completer.learn(answer.resources)
 
     async def _interruptible(self, text: str) -> None:
         """Runs what was typed; Ctrl-C ends it and not the shell."""

@@ -35,10 +35,11 @@ def check_state(kind: Kind, state: str) -> str:
 class Progress:
     """What is known of one resource; says each change once."""
 
-    def __init__(self, kind: Kind, name: str, wanted: str, *, quiet: bool) -> None:
+    def __init__(self, kind: Kind, name: str, wanted: str, *, quiet: bool, also: frozenset[str] = frozenset()) -> None:
         self._kind = kind
         self._name = name
         self._wanted = wanted
+        self._fine = {wanted} | also
         self._quiet = quiet
         self._said = ""
         self.state = ""
@@ -56,7 +57,7 @@ class Progress:
         self.state = short(enum, resource.state)
         reason = waiting_text(resource) if self._kind is QUERY else resource.state_reason
         self._say(f"{self.state}{f' ({reason})' if reason else ''}")
-        if self.state == self._wanted:
+        if self.state in self._fine:
             return True
         if self._kind is QUERY and self.state in _QUERY_ENDED and self._wanted != DROPPED:
             raise Failure(
@@ -83,10 +84,20 @@ class Progress:
 
 
 async def wait_for(
-    connection: Connection, kind: Kind, name: str, state: str, timeout: float, *, quiet: bool = False
+    connection: Connection,
+    kind: Kind,
+    name: str,
+    state: str,
+    timeout: float,
+    *,
+    quiet: bool = False,
+    also: frozenset[str] = frozenset(),
 ) -> None:
-    """Returns once the resource is in the state. `Failure` where it ends otherwise, or the time runs out."""
-    progress = Progress(kind, name.lower(), check_state(kind, state), quiet=quiet)
+    """Returns once the resource is in the state, or in one of those that are fine, too.
+
+    `Failure` where it ends otherwise, or the time runs out.
+    """
+    progress = Progress(kind, name.lower(), check_state(kind, state), quiet=quiet, also=also)
     try:
         async with asyncio.timeout(timeout):
             await _follow(connection, kind, name, progress)

@@ -80,6 +80,14 @@ class Timings:
     group_memory: Seconds = setting(
         604_800.0, "How long the offsets of a consumer group without members are kept.", minimum=60.0
     )
+    temporary_memory: Seconds = setting(
+        60.0, "How long a temporary query that has ended is kept, so that its reader can learn why.", minimum=0.0
+    )
+    error_retention: Seconds = setting(
+        604_800.0,
+        "How long the error rows of a query are kept after it has ended, and after it was dropped.",
+        minimum=1.0,
+    )
     bookmark_interval: Seconds = setting(
         5.0, "A watcher to whom nothing was sent for this long gets a bookmark.", minimum=0.01
     )
@@ -142,6 +150,9 @@ class Limits:
     reconciling: int = setting(64, "Queries that are worked on at the same time.", minimum=1)
     commands_per_agent: int = setting(8, "Commands in flight to one agent at most.", minimum=1)
     polls: int = setting(128, "Agents that are polled at the same time.", minimum=1)
+    progress: int = setting(
+        100_000, "Fragments of which it is remembered how they are doing; the oldest reports go first.", minimum=1
+    )
     topics: int = setting(10_000, "Topics of users, in all.", minimum=1)
     partitions: int = setting(100_000, "Partitions of users' topics, in all.", minimum=1)
     topic_partitions: int = setting(10_000, "Partitions of one topic.", minimum=1, maximum=10_000)
@@ -211,6 +222,9 @@ class CoordinatorConfig:
     limits: Limits = section(Limits, "Every size and number.")
     topics: TopicsConfig = section(TopicsConfig, "Defaults of topics.")
     refuse_cycles: bool = setting(False, "Refuse network links that form a directed cycle.")
+    kafka_brokers: str = setting(
+        "", "Brokers of KAFKA sources and sinks that name none, as host:port,host:port. Empty: each names its own."
+    )
 
 
 PROFILES: Mapping[str, Mapping[str, Any]] = {

@@ -25,8 +25,8 @@ from headgate_coordinator.api.sources import SourceService
 from headgate_coordinator.api.statements import StatementService
 from headgate_coordinator.api.topics import TopicService
 from headgate_coordinator.api.watch import WatchService
-from headgate_coordinator.catalog import story
-from headgate_coordinator.catalog.log import groups, segments, transfers
+from headgate_coordinator.catalog import queries, story
+from headgate_coordinator.catalog.log import edge_topics, groups, segments, transfers
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.replacing import choose_agent
@@ -71,6 +71,7 @@ class Coordinator:
             refuse_cycles=config.refuse_cycles,
             bundle_queries=limits.bundle_queries,
             topics=_topics(config),
+            kafka_brokers=config.kafka_brokers,
         )
         self.store = store
         self.census = Census(store, source)
@@ -82,6 +83,8 @@ class Coordinator:
                 lambda tx, limit: transfers.forget(tx, timings.transfer_memory, limit),
                 lambda tx, limit: segments.forget_producers(tx, timings.producer_memory, limit),
                 lambda tx, limit: groups.forget(tx, timings.group_memory, limit),
+                lambda tx, limit: edge_topics.forget(tx, timings.error_retention, limit),
+                lambda tx, limit: queries.forget_temporary(tx, timings.temporary_memory, limit),
             ],
         )
         overdue = OverdueTransfers(store, clock=clock, timeout=timings.transfer_timeout)
@@ -118,6 +121,7 @@ class Coordinator:
                 max_depth=limits.nesting,
                 max_chain=limits.chain,
                 schema=schema_limits,
+                kafka_brokers=config.kafka_brokers,
             ),
             settings=_planning(config),
         )
@@ -126,7 +130,7 @@ class Coordinator:
             AgentService(store, mutations, self.control.membership),
             SourceService(store, mutations),
             SinkService(store, mutations),
-            QueryService(store, mutations, planning),
+            QueryService(store, mutations, planning, self.control.progress),
             StatementService(store, mutations, planning),
             WatchService(store, self.hub, planning),
             MembershipService(store, self.leadership, self.control.presence, rules, timings.session_ttl),

@@ -15,6 +15,12 @@ _r = REASONS.declare
 # Names and values
 INVALID_NAME = _r("INVALID_NAME", StatusCode.INVALID_ARGUMENT, "A name breaks the rule for names.")
 INVALID_ADDRESS = _r("INVALID_ADDRESS", StatusCode.INVALID_ARGUMENT, "An address is not host:port.")
+NAME_RESERVED = _r(
+    "NAME_RESERVED",
+    StatusCode.INVALID_ARGUMENT,
+    "The name is that of a built-in source, which agents feed: it cannot be created, fed or dropped.",
+    "docs/sql/built-in.md lists the built-in sources; choose another name for your own.",
+)
 EMPTY_SCHEMA = _r("EMPTY_SCHEMA", StatusCode.INVALID_ARGUMENT, "A schema has no columns.")
 INVALID_SCHEMA = _r("INVALID_SCHEMA", StatusCode.INVALID_ARGUMENT, "A column has a bad name or type, or comes twice.")
 INVALID_CONFIG = _r(
@@ -172,6 +178,11 @@ OFFSET_CONFLICT = _r(
     StatusCode.ABORTED,
     "A segment does not begin where its partition ends, or does not fit those that it replaces.",
     "Read the partition's segments again.",
+)
+STALE_RUN = _r(
+    "STALE_RUN",
+    StatusCode.ABORTED,
+    "A later run of the fragment writes or reads the edge now, or this one has not opened it.",
 )
 OFFSET_OUT_OF_RANGE = _r(
     "OFFSET_OUT_OF_RANGE", StatusCode.OUT_OF_RANGE, "The offset is above what the partition has in segments."

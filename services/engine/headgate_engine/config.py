@@ -25,6 +25,11 @@ class Timings:
         0.2, "Longest pause between two looks at an idle edge; what comes then waits as long.", minimum=0.001
     )
     stop: Seconds = setting(15.0, "How long a run may take to stop before it is reported as hanging.", minimum=0.1)
+    patience: Seconds = setting(
+        30.0,
+        "How long a call is repeated to an agent that is away, or does not lead the edge or topic again yet.",
+        minimum=0.0,
+    )
     warm_up: Seconds = setting(300.0, "How long Spark may take to start before the engine gives up.", minimum=1.0)
     forget: Seconds = setting(300.0, "How long a run that has ended is still answered.", minimum=0.0)
 

@@ -39,8 +39,8 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
         raise HeadgateError(SPARK_UNAVAILABLE, problem)
     host = SparkHost(config.spark)
     threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spark")
-    pems = Pems.of(config.server.tls)
     timings = config.timings
+    pems = Pems.of(config.server.tls, timings.patience)
     defaults = RunDefaults(
         batch_bytes=config.batch_bytes,
         batch_records=config.batch_records,

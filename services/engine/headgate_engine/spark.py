@@ -20,11 +20,15 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from headgate_common.errors import HeadgateError
 from headgate_engine.config import SparkConfig
 from headgate_engine.errors import INVALID_SPARK_SETTING, KAFKA_JARS_MISSING, SPARK_UNAVAILABLE
-from headgate_engine.executor.reading import EdgeSource
+from headgate_engine.executor.reading import MARK, EdgeSource
+from headgate_engine.executor.topics import TopicSource
+from headgate_engine.executor.warming import WarmUpSource
+from headgate_engine.forking import Nursery
 from headgate_engine.jars import kafka_jars
 
 # Loggers of pyspark and py4j that tell of every callback, and print a Java trace for every error of a query.
@@ -68,6 +72,7 @@ class SparkHost:
         self._config = config
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-engine-"))
         self._spark: SparkSession | None = None
+        self._nursery = Nursery(self._folder)
         self.kafka_jars = kafka_jars()
 
     @property
@@ -88,7 +93,9 @@ class SparkHost:
             raise HeadgateError(SPARK_UNAVAILABLE, problem)
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        local = self._config.master.startswith("local")
+        os.environ["PYSPARK_PYTHON"] = self._nursery.start() if local else sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName("headgate-engine")
         for key, value in self._settings().items():
             builder = builder.config(key, value)
@@ -156,10 +163,10 @@ class SparkHost:
     def _warm_up_streams(self, passed_on: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> None:
         """The same for streams: their planning, RocksDB's native library, and the way back into Python for a batch."""
         session = self.session({"spark.sql.shuffle.partitions": "1"}, pool="warm-up")
-        # Python data sources have Python processes of their own, which are kept for the next one.
-        session.readStream.format(EdgeSource.name()).option("columns", "id bigint").load()
-        rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
-        frame = rows.withWatermark("timestamp", "1 second").groupBy("timestamp").count()
+        session.dataSource.register(WarmUpSource)
+        rows = session.readStream.format(WarmUpSource.name()).load().withWatermark("time", "1 second")
+        rows = rows.observe("rows", f.count_if(f.col(MARK).isNull())).where(f.col(MARK).isNull())
+        frame = rows.groupBy("id", f.window("time", "10 seconds")).count()
 
         def write(batch: DataFrame, batch_id: int) -> None:
             batch.select("count").mapInArrow(passed_on, "count long").collect()
@@ -191,6 +198,7 @@ class SparkHost:
         for key, value in conf.items():
             session.conf.set(key, value)
         session.dataSource.register(EdgeSource)
+        session.dataSource.register(TopicSource)
         return session
 
     def require_kafka(self) -> None:
@@ -214,4 +222,5 @@ class SparkHost:
         if spark is not None:
             with contextlib.suppress(Exception):
                 spark.stop()
+        self._nursery.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -103,7 +103,7 @@ def running_coordinator(folder: Path, url: str = "", *options: str, name: str = 
 def running_agent(folder: Path, name: str, coordinator: str, *, slots: int = 8) -> Iterator[Server]:
     """An agent that has registered."""
     options = ["--coordinator", coordinator, "--name", name, "--data", str(folder / name), "--slots", str(slots)]
-    options += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(folder / "objects")]
+    options += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(folder / "objects"), "--engine", "simulated"]
     server = _start("headgate_agent.server", name, folder, options)
     try:
         yield server

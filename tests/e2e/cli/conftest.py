@@ -12,10 +12,10 @@ import pytest
 from tests.e2e.cli.command import HEADGATE, Headgate
 from tests.servers.process import Command, ServerProcess, free_port_base
 
-# The coordinator's two, and two for each of three agents.
-PORTS = (0, 1, *range(10, 16))
+# Two of the coordinator, two of an engine, and two for each of three agents.
+PORTS = (0, 1, 2, 3, *range(10, 16))
 # A line of the table that `dev` prints when everything is up.
-ROW = re.compile(r"^(coordinator|agent \w+) +\S+ +\S+ +(\d+) +\S+$", re.MULTILINE)
+ROW = re.compile(r"^(coordinator|agent \w+|engine \d+) +\S+ +http://\S+ +(\d+) +(?:Kafka \S+ +)?\S+$", re.MULTILINE)
 START_SECONDS = 120
 
 
@@ -32,15 +32,17 @@ class Dev:
         return self.process.command.log.read_text()
 
 
-def start_dev(log: Path, agents: int, *arguments: str, base: int | None = None) -> Dev:
+def start_dev(log: Path, agents: int, *arguments: str, base: int | None = None, engine: bool = False) -> Dev:
+    """A cluster of a test's own. Without an engine it is up at once, and queries only pretend to run."""
     port = base or free_port_base(PORTS)
     command: list[str | Path] = [HEADGATE, "dev", "--port-base", str(port), "--agents", str(agents), *arguments]
+    command += [] if engine else ["--no-engine"]
     process = ServerProcess(Command("headgate dev", command, log, grace_seconds=30))
 
     def pids() -> dict[str, int]:
         return {name: int(pid) for name, pid in ROW.findall(log.read_text())}
 
-    process.wait_until_ready(lambda: len(pids()) == agents + 1, START_SECONDS)
+    process.wait_until_ready(lambda: len(pids()) == agents + 1 + engine, START_SECONDS)
     return Dev(process, Headgate(f"127.0.0.1:{port}"), pids())
 
 

@@ -39,7 +39,7 @@ def test_the_catalog_survives_a_restart_in_its_folder(tmp_path: Path) -> None:
     base, data = free_port_base(PORTS), str(tmp_path / "data")
     first = start_dev(tmp_path / "first.log", 1, "--data", data, base=base)
     first.headgate.ok("sql", "-c", SOURCE)
-    refused = Headgate("").process("dev", "--data", data, "--port-base", str(free_port_base(PORTS)))
+    refused = Headgate("").process("dev", "--no-engine", "--data", data, "--port-base", str(free_port_base(PORTS)))
     first.process.stop()
     assert refused.returncode == 2
     assert "another `headgate dev` works in" in refused.stderr

@@ -29,6 +29,16 @@ class Terminal:
         self._raw = b""
         self._mark = 0
 
+    def ended(self, seconds: float = 30) -> tuple[int, str]:
+        """The exit code, and everything that was shown with its control codes."""
+        while select.select([self._terminal], [], [], seconds)[0]:
+            try:
+                self._raw += os.read(self._terminal, 65536)
+            except OSError:
+                # How Linux says that nobody has the other end any more.
+                break
+        return self.process.wait(seconds), self._raw.decode(errors="replace")
+
     @property
     def shown(self) -> str:
         return CONTROL.sub("", self._raw.decode(errors="replace"))
@@ -100,6 +110,18 @@ def test_a_bundle_is_gathered_and_can_be_forgotten(terminal: Terminal) -> None:
     terminal.expect("nothing was done")
     terminal.type("DESCRIBE LOGICAL SOURCE never;\r")
     terminal.expect("LOGICAL_SOURCE_NOT_FOUND")
+
+
+def test_tab_completes_the_names_of_what_there_is(terminal: Terminal, headgate: Headgate) -> None:
+    headgate.ok("sql", "-c", "CREATE LOGICAL SOURCE tabbed_source (ts TIMESTAMP)")
+    # The names are asked for before each prompt.
+    terminal.type(";\r")
+    terminal.expect(PROMPT)
+    terminal.type("DROP LOGICAL SOURCE tabb\t")
+    terminal.expect("ed_source")
+    terminal.type(";\r")
+    terminal.expect("DROP LOGICAL SOURCE tabbed_source", PROMPT)
+    assert headgate("get", "logical-source/tabbed_source").returncode == 1
 
 
 def test_control_c_ends_a_watch_and_not_the_shell(terminal: Terminal) -> None:

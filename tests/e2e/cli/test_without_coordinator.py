@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -40,6 +40,8 @@ def taken_port() -> Iterator[int]:
         ["stop", "x"],
         ["drop", "sink", "x"],
         ["export"],
+        ["top"],
+        ["errors", "x"],
     ],
     ids=lambda arguments: arguments[0],
 )
@@ -60,10 +62,26 @@ def test_an_address_that_makes_no_sense_is_told_and_not_traced(headgate: Headgat
 
 
 def test_a_taken_port_is_one_line_and_nothing_is_started(headgate: Headgate, taken_port: int, tmp_path: Path) -> None:
-    done = headgate("dev", "--data", str(tmp_path / "data"), "--port-base", str(taken_port))
+    done = headgate("dev", "--no-engine", "--data", str(tmp_path / "data"), "--port-base", str(taken_port))
     assert done.returncode == 2
     assert f"port {taken_port}, which coordinator would use, is taken" in done.stderr.splitlines()[0]
     assert not (tmp_path / "data" / "logs").exists()
+
+
+def test_a_missing_jdk_is_one_line_and_nothing_is_started(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [HEADGATE, "dev", "--data", tmp_path / "data"],
+        env={"PATH": str(tmp_path), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    first, advice = done.stderr.splitlines()
+    assert first == ("headgate: the engine needs a JDK, 17 or 21: there is no java on PATH, and JAVA_HOME is not set")
+    assert "--no-engine" in advice
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_version_is_answered_without_a_coordinator(headgate: Headgate) -> None:
@@ -95,15 +113,58 @@ def test_a_shell_can_complete_its_words(headgate: Headgate) -> None:
     assert done.stdout.split() == ["query"]
 
 
-def test_a_reader_who_has_enough_is_no_error(headgate: Headgate) -> None:
-    done = subprocess.run(
-        f"'{HEADGATE}' --help | head -1",
+def bash(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        script,
         shell=True,
         executable="/bin/bash",
+        env={**os.environ, "HEADGATE": str(HEADGATE), **environment},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_reader_who_has_enough_is_no_error() -> None:
+    done = bash('"$HEADGATE" --help | head -1; echo ${PIPESTATUS[0]}')
     assert done.stderr == ""
-    assert json.dumps(done.stdout.split()[0]) == '"Usage:"'
+    assert done.stdout.split()[0] == "Usage:"
+    assert done.stdout.endswith("\n0\n")
+
+
+@pytest.mark.parametrize("command", ["version", "version -o json", "--help", "dev --help"])
+def test_a_full_disk_is_told_and_never_looks_like_success(command: str) -> None:
+    done = bash(f'"$HEADGATE" {command} > /dev/full')
+    assert (done.returncode, done.stderr) == (74, "headgate: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("version >&-", 0),
+        ("version 2>&-", 0),
+        ("get nothing 2>&-", 2),
+        ("sql <&-", 0),
+        ("sql -c $'SHOW \\xff'", 2),
+        ("sql < /bin/bash", 2),
+        ("apply - < /bin/bash", 2),
+        ("apply /bin/bash", 2),
+        ("apply /", 2),
+        ("export --to /nowhere/x", 3),
+        ("status --coordinator nonsense", 3),
+        ("status --coordinator 127.0.0.1:99999999", 3),
+        ("--rpc-timeout 1e9 status", 2),
+        ("--tls-ca /nowhere status", 2),
+    ],
+)
+def test_hostile_surroundings_are_an_exit_code_and_never_a_trace(headgate: Headgate, script: str, code: int) -> None:
+    done = bash(f'"$HEADGATE" {script}', HEADGATE_COORDINATOR=headgate.coordinator)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "defect" not in done.stderr
+
+
+def test_an_output_that_cannot_show_a_letter_shows_its_number() -> None:
+    done = bash('"$HEADGATE" logs ä --data "$HEADGATE"', PYTHONIOENCODING="ascii")
+    assert done.returncode == 2

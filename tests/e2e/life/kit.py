@@ -92,7 +92,8 @@ class Cluster:
         addresses = ",".join(one.address for one in self.coordinators)
         arguments = ["-m", "headgate_agent.server", "--coordinator", addresses, "--name", name]
         arguments += ["--data", str(self.folder / name), "--slots", "64"]
-        arguments += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(self.folder / "objects"), *options]
+        arguments += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(self.folder / "objects")]
+        arguments += ["--engine", "simulated", *options]
         agent = self.agents[name] = Process(name, arguments, self.folder)
         agent.start()
         return agent

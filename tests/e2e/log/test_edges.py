@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,37 @@ def test_what_was_committed_is_there_once_after_the_agent_was_killed(tmp_path: P
         )
         assert edge.read(0) == [b"three", b""]
         edge.close()
+
+
+def test_an_agent_that_is_lost_with_its_disk_loses_no_batch_of_an_object_edge(tmp_path: Path) -> None:
+    with (
+        restartable_coordinator(tmp_path) as coordinator,
+        running_log_agent(tmp_path, "a", coordinator.address) as lost,
+        grpc.insecure_channel(coordinator.address) as channel,
+    ):
+        topics: Any = topic_service_pb2_grpc.TopicServiceStub(channel)
+        settings = api.TopicSettings(durability=api.DURABILITY_OBJECT, max_message_bytes=16 << 20)
+        made = topics.CreateTopic(api.CreateTopicRequest(name="edge", partitions=2, settings=settings), timeout=WAIT)
+        edge = Edge(lost.address, made.topic.uid)
+        assert _patiently(lambda: edge.open(1)) == -1
+        for number in range(20):
+            edge.stage(1, f"a{number}", 0, b"row %d" % number)
+            edge.stage(1, f"b{number}", 1, b"x" * 100_000)
+            assert edge.commit(1, number, f"a{number}", f"b{number}") is False
+        edge.stage(1, "pending", 0, b"pending")
+        lost.kill()
+        edge.close()
+        shutil.rmtree(tmp_path / "a")
+        with running_log_agent(tmp_path, "b", coordinator.address) as agent:
+            edge = Edge(agent.address, made.topic.uid)
+            assert _patiently(lambda: edge.commit(1, 19, "a19", "b19")) is True
+            assert edge.commit(1, 20, "pending") is False
+            assert edge.open(2) == 20
+            with pytest.raises(grpc.RpcError, match="epoch 1"):
+                edge.commit(1, 21)
+            assert edge.read(0) == [*(b"row %d" % number for number in range(20)), b"pending"]
+            assert [len(value) for value in edge.read(1)] == [100_000] * 20
+            edge.close()
 
 
 def _patiently(action: Any) -> Any:

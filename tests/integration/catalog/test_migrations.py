@@ -112,7 +112,7 @@ def test_the_next_migration_is_written_from_the_difference(tmp_path: Path, monke
     changed.tables["sinks"].append_column(Column("colour", Text))
     monkeypatch.setattr("headgate_coordinator.catalog.schema.metadata", changed)
     made = write("paint the sinks", tmp_path / "versions")
-    assert made.name == "0003_paint_the_sinks.py"
+    assert made.name == "0006_paint_the_sinks.py"
     assert "add_column(sa.Column('colour', sa.Text(), nullable=True))" in made.read_text()
     assert made.read_text().count("add_column") == 1
     assert f"rules = '{triggers.fingerprint()}'" in made.read_text()
@@ -208,3 +208,55 @@ async def test_agents_of_the_first_catalog_get_numbers_and_keep_what_refers_to_t
         await store.write(lambda tx: tx.connection.execute(text("DELETE FROM agents WHERE name = 'a'")))
     taken = text("SELECT value FROM counters WHERE name = 'node_id'")
     assert await store.read(lambda tx: tx.connection.execute(taken).scalar_one()) == 2
+
+
+@pytest.mark.parametrize("databases", ["sqlite", "postgres"], indirect=True)
+async def test_topics_and_fragments_of_an_earlier_catalog_are_kept_with_what_refers_to_them(
+    databases: Databases,
+) -> None:
+    engine = create_engine(databases.url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        command.upgrade(configuration(connection), "0002")
+        connection.execute(text("INSERT INTO revision (id, value, compacted) VALUES (1, 0, 0)"))
+        connection.execute(
+            text(
+                "INSERT INTO queries (uid, name, statement, mode, state, desired_state, stop_mode, has_run, plan, "
+                "deployment_deadline_us, drain_deadline_us, time, state_time, revision) VALUES ('q', 'q', '', "
+                "'EXACTLY_ONCE', 'STOPPED', 'STOPPED', '', true, '', 1, 0, 0, 0, 0)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO fragments (uid, query_uid, ordinal, kind, node_local, agent_name, incarnation, state, "
+                "epoch, slots, slots_held, attempts, last_error, revision) VALUES ('f', 'q', 1, 'SINK', true, 'a', "
+                "'', 'STOPPED', 1, 1, false, 0, '', 0)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO topics (uid, name, partitions, durability, format, retention_us, retention_bytes, "
+                "segment_bytes, segment_age_us, linger_us, max_message_bytes, group_name, internal, query_uid, "
+                "pinned_agent, time, revision) VALUES ('t', 't', 1, 'WAL', 'ARROW', 0, 0, 1, 1, 0, 1, 'default', "
+                "true, 'q', 'a', 0, 0)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO partitions (key, topic_uid, ordinal, log_start, committed, reserved, bytes, volume_id, "
+                "waiting, revision) VALUES ('t/0', 't', 0, 0, 0, 0, 0, '', '', 0)"
+            )
+        )
+        connection.commit()
+    engine.dispose()
+    store = await databases.open()
+    kept = text("SELECT f.waiting, t.query_uid, t.unused_since FROM fragments f JOIN topics t ON t.query_uid = 'q'")
+    assert await store.read(lambda tx: tuple(tx.connection.execute(kept).one())) == ("", "q", None)
+    with pytest.raises(HeadgateError, match=r"(?i)foreign key"):
+        await store.write(lambda tx: tx.connection.execute(text("DELETE FROM topics")))
+
+    def outlives(tx: Tx) -> int:
+        tx.connection.execute(text("DELETE FROM fragments"))
+        tx.connection.execute(text("DELETE FROM queries"))
+        return int(tx.connection.execute(text("SELECT COUNT(*) FROM topics")).scalar_one())
+
+    assert await store.write(outlives) == 1

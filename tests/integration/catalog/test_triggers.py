@@ -124,6 +124,7 @@ def add_fragment(state: str = "PENDING") -> Callable[[Tx], None]:
                 "slots_held": True,
                 "attempts": 0,
                 "last_error": "",
+                "waiting": "",
                 "revision": 1,
             },
         )

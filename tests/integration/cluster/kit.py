@@ -25,6 +25,8 @@ from headgate_common.ids import RandomIds
 from headgate_coordinator.catalog import agent_rows, fragments, story
 from headgate_coordinator.catalog.agent_status import mark_unreachable
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
+from headgate_coordinator.catalog.log import edge_topics
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.schema import agents, queries
 from headgate_coordinator.catalog.schema import fragments as fragment_table
 from headgate_coordinator.catalog.store import Store
@@ -162,7 +164,7 @@ class Cluster:
                 zone="",
                 group="",
                 labels={},
-                roles=("FRAGMENTS",),
+                roles=("FRAGMENTS", "LOG"),
                 has_engine=True,
             )
             tx.record("AGENT", name, uid, None, agent_rows.agent_by_uid(tx, uid))
@@ -270,7 +272,9 @@ def options_of(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key in ("deadline",)}
 
 
-def plan_of(*where: str, rows: int | None = None, slots: int = 1, **_: Any) -> catalog.QueryPlan:
+def plan_of(
+    *where: str, rows: int | None = None, slots: int = 1, sink_moves: bool = False, **_: Any
+) -> catalog.QueryPlan:
     """Source, compute, sink on three agents (fewer names: the last is repeated)."""
     names = [*where, *(where[-1:] * 3)][:3]
     options = {"rate": "1000"} | ({"rows": str(rows)} if rows is not None else {})
@@ -301,14 +305,20 @@ def plan_of(*where: str, rows: int | None = None, slots: int = 1, **_: Any) -> c
                 kind=catalog.FRAGMENT_KIND_SINK,
                 agent=names[2],
                 slots=slots,
-                node_local=True,
+                node_local=not sink_moves,
                 input_edges=[2],
-                sink=catalog.SinkFragment(type=catalog.SINK_TYPE_VOID),
+                sink=catalog.SinkFragment(type=catalog.SINK_TYPE_TOPIC if sink_moves else catalog.SINK_TYPE_VOID),
             ),
         ],
         edges=[
             catalog.EdgePlan(ordinal=1, from_fragment=1, to_fragment=2, leader_fragment=1, durability="WAL"),
-            catalog.EdgePlan(ordinal=2, from_fragment=2, to_fragment=3, leader_fragment=3, durability="WAL"),
+            catalog.EdgePlan(
+                ordinal=2,
+                from_fragment=2,
+                to_fragment=3,
+                leader_fragment=3,
+                durability="OBJECT" if sink_moves else "WAL",
+            ),
         ],
     )
 
@@ -336,6 +346,7 @@ def create_query(tx: Tx, plan: catalog.QueryPlan, name: str, deadline: float = 6
     )
     story.append(tx, uid, name, to_state="PENDING", cause="created")
     fragments.insert_fragments(tx, uid, name, plan)
+    edge_topics.create(tx, uid, plan, TopicRules())
     from headgate_coordinator.catalog import query_rows
 
     tx.record("QUERY", name, uid, None, query_rows.query_by_uid(tx, uid))

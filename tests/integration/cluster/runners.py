@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headgate.catalog import v1 as catalog
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.runner import RUNNING, STOPPED, Assignment, Report, Run, failed
+from headgate_agent.fragments.runner import RUNNING, STOPPED, Assignment, Report, Run, failed, waits
 from headgate_common.errors import HeadgateError
 
 
@@ -19,11 +20,16 @@ class Script:
     fail: list[bool] = field(default_factory=list)
     # Runs drain only after this is set.
     drain: asyncio.Event = field(default_factory=asyncio.Event)
+    # What runs say that they wait for before they are up.
+    waits: str = ""
     # Runs report RUNNING only after this is set.
     up: asyncio.Event = field(default_factory=asyncio.Event)
     starts: list[Assignment] = field(default_factory=list)
     drains: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    discards: list[str] = field(default_factory=list)
+    # How runs are doing.
+    progress: catalog.FragmentProgress | None = None
 
     def __post_init__(self) -> None:
         self.drain.set()
@@ -37,6 +43,9 @@ class Script:
         self.starts.append(assignment)
         return _ScriptedRun(self, assignment, report)
 
+    async def discard(self, assignment: Assignment) -> None:
+        self.discards.append(assignment.uid)
+
 
 class _ScriptedRun:
     def __init__(self, script: Script, assignment: Assignment, report: Callable[[Report], None]) -> None:
@@ -47,6 +56,8 @@ class _ScriptedRun:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
+        if self._script.waits:
+            self._report(waits(self._script.waits))
         await self._script.up.wait()
         self._report(RUNNING)
         if self._script.fail:
@@ -56,6 +67,9 @@ class _ScriptedRun:
         await self._asked.wait()
         await self._script.drain.wait()
         self._report(STOPPED)
+
+    def progress(self) -> catalog.FragmentProgress | None:
+        return self._script.progress
 
     def drain(self) -> None:
         self._script.drains.append(self._uid)

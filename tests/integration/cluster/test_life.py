@@ -438,3 +438,68 @@ async def test_after_everything_has_settled_nothing_is_remembered_and_nothing_ru
         reconciler = c.control.reconciler
         await c.until(lambda: not reconciler._works, "the works to be forgotten")
         assert not reconciler._calls_to and not reconciler._tasks and not reconciler._looking
+
+
+async def test_what_is_taken_down_is_discarded_for_good_and_what_moved_away_is_not() -> None:
+    async with cluster(lost_after=0.3) as c:
+        scripts = {name: Script() for name in "abcd"}
+        for name, script in scripts.items():
+            await c.add_agent(name, runner=script)
+        await c.lead()
+        await c.until(lambda: _active(c, "d"))
+        await c.create("q", "a", "b", "c")
+        await c.until_state("q", "RUNNING")
+        c.wires.cut.add("b:1")
+        await c.until_state("q", "DEPLOYING")
+        await c.until_state("q", "RUNNING")
+        c.wires.cut.clear()
+        await c.until(lambda: not c.agents["b"].running(), "the old run to be stopped")
+        assert not any(script.discards for script in scripts.values()), "its checkpoint is in use elsewhere"
+        source, compute, sink = await c.fragments("q")
+        await c.ask("q", "DROPPED")
+        await c.until_state("q", "")
+        discarded = {name: script.discards for name, script in scripts.items() if script.discards}
+        expected: dict[str, list[str]] = {}
+        for one in (source, compute, sink):
+            expected.setdefault(one.agent_name, []).append(one.uid)
+        assert {name: sorted(uids) for name, uids in discarded.items()} == {
+            name: sorted(uids) for name, uids in expected.items()
+        }
+        assert "b" not in discarded
+
+
+async def test_a_sink_that_moves_takes_its_edge_along_and_the_query_runs_on() -> None:
+    async with cluster(lost_after=0.3) as c:
+        scripts = {name: Script() for name in "abcd"}
+        for name, script in scripts.items():
+            await c.add_agent(name, runner=script)
+        await c.lead()
+        await c.until(lambda: _active(c, "d"))
+        await c.create("q", "a", "b", "c", sink_moves=True)
+        await c.until_state("q", "RUNNING")
+        c.wires.cut.add("c:1")
+        await c.until_state("q", "DEPLOYING")
+        await c.until_state("q", "RUNNING")
+        source, compute, sink = await c.fragments("q")
+        assert (source.epoch, compute.epoch, sink.epoch) == (1, 2, 2)
+        for one in (compute, sink):
+            run = scripts[one.agent_name].starts[-1]
+            assert (run.uid, run.epoch) == (one.uid, one.epoch)
+            assert (run.topics[2].agent, run.topics[2].address) == (sink.agent_name, f"{sink.agent_name}:1")
+        assert scripts["b"].starts[-1].topics[1].agent == "a"
+
+
+async def test_what_a_run_waits_for_is_seen_in_its_query() -> None:
+    async with cluster() as c:
+        script = Script(waits="the engine is warming up")
+        script.up.clear()
+        await c.add_agent("a")
+        await c.add_agent("b", runner=script)
+        await c.lead()
+        await c.until(lambda: _active(c, "b"))
+        await c.create("q", "a", "b", "a")
+        await c.until(lambda: _waits_for(c, "q", "fragment 2 of 3: the engine is warming up"))
+        assert (await c.fragments("q"))[1].waiting == "the engine is warming up"
+        script.up.set()
+        await c.until_state("q", "RUNNING")
+        assert (await c.fragments("q"))[1].waiting == ""

@@ -61,7 +61,11 @@ class Edges:
     # Of every so many calls one is not done, and one is done and its answer lost; 0 for none.
     flaky: int = 0
     calls: int = 0
+    # (reason, address of the leader) that every call is refused with while it is set.
+    refusing: tuple[str, str] | None = None
     after_commit: Any = None
+    # The ranges that were read.
+    reads: list[tuple[int, int]] = field(default_factory=list)
 
     def create(self, uid: str, partitions: int = 1) -> engine.EdgeAccess:
         with self.lock:
@@ -94,10 +98,13 @@ class Edges:
         return found
 
 
-def refuse(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str, message: str) -> NoReturn:
+def refuse(
+    context: grpc.ServicerContext, code: grpc.StatusCode, reason: str, message: str, leader_address: str = ""
+) -> NoReturn:
     status = status_pb2.Status(code=code.value[0], message=message)
     packed = any_pb2.Any()
-    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="headgate"))
+    metadata = {"leader": "another", "address": leader_address} if leader_address else {}
+    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="headgate", metadata=metadata))
     status.details.append(packed)
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(code, message)
@@ -198,6 +205,7 @@ class EdgeServicer:
             records = topic.partitions[request.partition][: request.until_offset]
             if request.from_offset < topic.log_starts[request.partition] or request.until_offset > len(records):
                 refuse(context, grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE", "those records are not there")
+            self._edges.reads.append((request.from_offset, request.until_offset))
         for first in range(request.from_offset, request.until_offset, READ_RECORDS):
             part = records[first : min(first + READ_RECORDS, request.until_offset)]
             yield log.ReadEdgeResponse(offset=first, batches=part, ended=part[-1] == END)
@@ -217,6 +225,8 @@ def sometimes_failing(edges: Edges, handle: Any) -> Any:
         with edges.lock:
             edges.calls += 1
             turn = edges.calls % edges.flaky if edges.flaky else 1
+        if edges.refusing is not None:
+            refuse(context, grpc.StatusCode.UNAVAILABLE, edges.refusing[0], "refused", edges.refusing[1])
         if turn == 0:
             context.abort(grpc.StatusCode.UNAVAILABLE, "away for a moment, and nothing was done")
         answer = handle(request, context)

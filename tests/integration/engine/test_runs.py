@@ -311,3 +311,47 @@ def test_an_idle_input_no_longer_holds_back_the_others_and_its_late_rows_are_cou
 
 
 START_OF_FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def test_a_run_outlives_an_agent_that_does_not_lead_its_edges_for_a_while(case: Any, edges: Edges) -> None:
+    one = case(windowed(IN))
+    topic = one.input(IN)
+    rows = events(41, 120)
+    append(edges, topic, rows[:60])
+    ref = one.start()
+    until(lambda: one.client.run(ref).progress.rows_in == 60, "the first rows")
+    for reason in ("NOT_LEADER", "UNKNOWN_PARTITION"):
+        edges.refusing = (reason, "")
+        asked = edges.calls
+        until(lambda asked=asked: edges.calls > asked + 5, "the run to ask again")
+        edges.refusing = None
+    append(edges, topic, rows[60:])
+    edges.end(topic)
+    one.client.wait(ref, engine.RUN_STATE_FINISHED)
+    assert seen_windows(one.rows()) == windows(rows)
+
+
+def test_a_hard_stop_does_not_wait_for_an_agent_that_does_not_lead(case: Any, edges: Edges) -> None:
+    one = case(filtering())
+    one.input(IN)
+    ref = one.start(epoch=3)
+    one.client.wait(ref, engine.RUN_STATE_RUNNING)
+    edges.refusing = ("NOT_LEADER", "")
+    asked = edges.calls
+    until(lambda: edges.calls > asked + 3, "the run to ask in vain")
+    one.client(engine.StopFragmentRequest(run=ref))
+    # The patience of the run, 30 s, would be far from over.
+    one.client.wait(ref, engine.RUN_STATE_STOPPED, seconds=15.0)
+
+
+def test_one_partition_is_read_by_several_tasks(case: Any, edges: Edges) -> None:
+    one = case(windowed(IN))
+    topic = one.input(IN)
+    rows = [{**row, "k": row["k"] + "x" * 2000} for row in events(42, 2400)]
+    append(edges, topic, rows, size=100)
+    edges.end(topic)
+    # All of it, 5 MB, in one batch: the tasks ask for parts of it, the last one with the end.
+    ref = one.start()
+    one.client.wait(ref, engine.RUN_STATE_FINISHED)
+    assert seen_windows(one.rows()) == windows(rows)
+    assert sorted(edges.reads[:2]) == [(0, 13), (13, 25)]

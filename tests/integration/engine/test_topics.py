@@ -150,7 +150,8 @@ def test_bad_records_go_to_the_error_topic_with_their_reason_and_the_query_goes_
     assert Counter((row["k"], row["v"], row["ts"]) for row in edges.rows(out.topic_uid)) == wanted
     assert run.progress.bad_records == 2
     bad = sorted(edges.rows(errors.topic_uid), key=lambda row: row["place"])
-    assert [row["place"] for row in bad] == ["partition 1, offset 0 of events", "partition 1, offset 1 of events"]
+    where = f"of topic {topic} (source events)"
+    assert [row["place"] for row in bad] == [f"partition 1, offset {number} {where}" for number in (0, 1)]
     assert [row["raw"] for row in bad] == ["no such thing \ufffd", None]
     assert "declared columns" in bad[0]["reason"]
     assert bad[1]["reason"] == "the record has no value"
@@ -160,11 +161,14 @@ def test_a_bad_record_fails_the_run_where_the_query_is_set_so(
     topics: Topics, edges: Edges, client: Client, started: Any
 ) -> None:
     topic = topics.create()
-    topics.send(topic, b"{broken")
+    topics.send(topic, *as_json(events(30, 2)), b"{broken")
     settings = engine.RunSettings(bad_records=engine.BAD_RECORDS_FAIL)
-    ref = started(filter_plan(topics, topic), output=edge(edges, OUT), settings=settings)
+    out = edge(edges, OUT)
+    ref = started(filter_plan(topics, topic), output=out, settings=settings)
     run = client.wait(ref, engine.RUN_STATE_FAILED)
     assert (run.error.reason, run.error.transient) == ("BAD_RECORD", False)
+    assert run.error.message.startswith(f"partition 0, offset 2 of topic {topic} (source events): the record")
+    assert edges.rows(out.topic_uid) == []
 
 
 def test_a_soft_stop_of_a_query_on_a_topic_emits_every_open_window(

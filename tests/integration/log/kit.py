@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from headgate_agent.fragments.runner import SimulatedRunner
 from headgate_agent.log.block_cache import BlockCache
 from headgate_agent.log.broker import Broker, BrokerSettings, World
 from headgate_agent.log.contract import PartitionKey, PartitionSettings
+from headgate_agent.log.edge_service import EdgeService
 from headgate_agent.log.metadata import LogCatalog
 from headgate_agent.log.metrics import LogMetrics
 from headgate_agent.log.objects import Objects
@@ -55,10 +57,13 @@ class Wires:
         self.servers: dict[str, Dispatcher] = {}
         self.cut: set[str] = set()
         self.lose_answers: dict[str, int] = {}
+        # Calls by the name of their method.
+        self.calls: Counter[str] = Counter()
         self._streams: set[asyncio.Task[Any]] = set()
 
     async def call(self, address: str, method: Method, request: Message, *, timeout: float) -> Message:
         server = self._server(address)
+        self.calls[method.name] += 1
         try:
             async with asyncio.timeout(timeout):
                 copy = method.request.FromString(request.SerializeToString())
@@ -176,7 +181,7 @@ class LogAgent:
         self.upkeep = Upkeep(self.broker, self.upkeep_settings)
         await self.broker.open()
         self.service = LogService(self.broker, transport=self.line, clock=clock, source=source)
-        self.wires.servers[self.address] = Dispatcher([self.service])
+        self.wires.servers[self.address] = Dispatcher([self.service, EdgeService(self.broker, clock)])
         self.tasks = [
             asyncio.create_task(self.member.run()),
             asyncio.create_task(self.view.run()),

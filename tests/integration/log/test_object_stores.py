@@ -48,8 +48,15 @@ async def test_an_object_is_created_once_read_by_range_found_and_deleted(store: 
         await store.create("topic-1/0/a", [b"0123456789"])
     assert await store.read("topic-1/0/a", 2, 5) == b"23456"
     await store.create("topic-2/0/b", [b"x"])
+    with pytest.raises(ObjectExists):
+        await store.create("topic-1/0/a", [b"of another size"])
+    await store.create("topic-1/0/ab/c", [b"y"])
     found = [one async for one in store.find("topic-1/")]
-    assert [(one.key, one.size) for one in found] == [("topic-1/0/a", 10)]
+    assert sorted((one.key, one.size) for one in found) == [("topic-1/0/a", 10), ("topic-1/0/ab/c", 1)]
+    assert [one.key async for one in store.find("topic-1/0/ab/")] == ["topic-1/0/ab/c"]
+    assert sorted([one.key async for one in store.find("topic-1/0/a")]) == ["topic-1/0/a", "topic-1/0/ab/c"]
+    assert [one.key async for one in store.find("topic-9/0/")] == []
+    await store.delete("topic-1/0/ab/c")
     await store.delete("topic-1/0/a")
     await store.delete("topic-1/0/a")
     with pytest.raises(ObjectMissing):

@@ -119,9 +119,11 @@ class Streams:
             os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
         return folder
 
+    def arrow_schema(self, ddl: str, zone: str | None = "UTC") -> pa.Schema:
+        return to_arrow_schema(self.struct(ddl), timezone=zone)
+
     def _write(self, path: Path, ddl: str, rows: Rows) -> None:
-        schema = to_arrow_schema(self.struct(ddl), timezone="UTC")
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), path)
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=self.arrow_schema(ddl)), path)
 
     def register(
         self,

@@ -120,6 +120,9 @@ class ScriptedRunner:
     def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
         return ScriptedRun(self, assignment, report)
 
+    async def discard(self, assignment: Assignment) -> None:
+        """Its runs leave nothing."""
+
     def break_all(self, transient: bool) -> None:
         for run in list(self.runs.values()):
             run.break_now(transient)
@@ -145,6 +148,9 @@ class ScriptedRun:
         self._note("begins")
         runner.runs[id(self)] = self
         self._task = asyncio.create_task(self._run())
+
+    def progress(self) -> None:
+        return None
 
     def drain(self) -> None:
         self._drained.set()
@@ -268,7 +274,7 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
                 incarnation=incarnation,
                 slots=spec.slots,
                 zone=spec.zone,
-                roles=("fragments",),
+                roles=("log", "fragments") if spec.log else ("fragments",),
                 volume_id=disk.volume_id,
                 has_engine=spec.engine,
             ),

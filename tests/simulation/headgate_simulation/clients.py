@@ -26,11 +26,11 @@ from headgate.catalog.v1 import (
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
 from headgate_simulation.history import LATER, PERHAPS
-from headgate_simulation.invariants import fail
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.streams import stream
 from headgate_simulation.transport import CAUSE
+from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
     from headgate_simulation.world import World
@@ -66,6 +66,11 @@ def request_for(kind: str, arguments: Mapping[str, Any]) -> Any:
                 type=catalog.SOURCE_TYPE_GENERATOR,
             )
         case "create_sink":
+            if not arguments["agent"]:
+                options = {"topic": f"of_{name}"}
+                return catalog.CreateSinkRequest(
+                    name=name, schema=SCHEMA, type=catalog.SINK_TYPE_TOPIC, options=options
+                )
             return catalog.CreateSinkRequest(
                 name=name, schema=SCHEMA, agent=arguments["agent"], type=catalog.SINK_TYPE_PRINT
             )
@@ -173,6 +178,7 @@ class Client:
                 slots=spec.slots,
                 zone=spec.zone,
                 without_engine=not spec.engine,
+                roles=[catalog.AGENT_ROLE_FRAGMENTS, *([catalog.AGENT_ROLE_LOG] if spec.log else [])],
             )
         else:
             request = request_for(operation.kind, dict(operation.arguments))
@@ -261,11 +267,11 @@ class Watcher:
             self.position = max(self.position, revision)
 
     def _put(self, into: dict[tuple[str, str], bytes], resource: Any) -> None:
-        kind = resource.WhichOneof("resource")
-        message = getattr(resource, kind)
-        into[kind, message.uid] = message.SerializeToString(deterministic=True)
+        kind, uid = _key(resource)
+        into[kind, uid] = getattr(resource, kind).SerializeToString(deterministic=True)
 
 
 def _key(resource: Any) -> tuple[str, str]:
     kind = resource.WhichOneof("resource")
-    return kind, getattr(resource, kind).uid
+    message = getattr(resource, kind)
+    return kind, f"{message.topic_uid}/{message.index}" if kind == "partition" else message.uid

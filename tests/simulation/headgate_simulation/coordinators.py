@@ -13,9 +13,9 @@ from headgate_coordinator.api import planning
 from headgate_coordinator.catalog.store import StoreSettings
 from headgate_coordinator.coordinator import Coordinator
 from headgate_coordinator.sql.parse import parse_statements
-from headgate_simulation.invariants import Violation
 from headgate_simulation.processes import Environment, Program, Running
 from headgate_simulation.store import SimulatedStore
+from headgate_simulation.violation import Violation
 
 if TYPE_CHECKING:
     from headgate_simulation.world import World

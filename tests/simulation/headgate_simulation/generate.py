@@ -13,6 +13,8 @@ from typing import NamedTuple
 from headgate_simulation.plan import LEADER, AgentSpec, Fault, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
+# How many of the sinks need nothing of a node.
+MOVABLE_SINKS = 0.35
 # Before this, the cluster forms and the first sources and sinks are made, without faults.
 SETTLED = 2.5
 # When the first sources and sinks are asked for.
@@ -66,12 +68,15 @@ def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
     agents = []
     for number in range(1, count + 1):
         late = number > 3 and source.random() < 0.2
+        engine = number <= 2 or source.random() < 0.7
         agents.append(
             AgentSpec(
                 name=f"a{number}",
                 slots=source.choice(sizes),
                 zone=source.choice(zones),
-                engine=number <= 2 or source.random() < 0.7,
+                engine=engine,
+                # Where compute fragments are that lead nothing, a sink fragment that could be beside them cannot.
+                log=not engine or number == 1 or source.random() < 0.6,
                 starts=None if late else round(source.uniform(0.0, 0.8), 3),
             )
         )
@@ -111,7 +116,8 @@ class _Operations:
         self._moments = moments
         self._agents = agents
         self._clients = clients
-        self._present = [agent.name for agent in agents if agent.starts is not None]
+        # Where sources and sinks can be.
+        self._present = [agent.name for agent in agents if agent.starts is not None and agent.log]
         self._late = [agent.name for agent in agents if agent.starts is None]
         self._sinks: list[str] = []
         self._physical: list[str] = []
@@ -154,7 +160,9 @@ class _Operations:
     def _sink(self, name: str) -> dict[str, object]:
         if name not in self._sinks:
             self._sinks.append(name)
-        return {"name": name, "agent": self._source.choice(self._present)}
+        agent = self._source.choice(self._present)
+        # Without an agent it is a topic, whose sink fragment can be anywhere.
+        return {"name": name, "agent": "" if self._source.random() < MOVABLE_SINKS else agent}
 
     def _query(self) -> dict[str, object]:
         source = self._source

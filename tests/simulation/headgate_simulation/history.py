@@ -17,9 +17,9 @@ from typing import Any
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
-from headgate_simulation.invariants import fail
 from headgate_simulation.plan import Operation
 from headgate_simulation.store import Commit
+from headgate_simulation.violation import fail
 
 # Reasons after which the request may have happened, or may happen yet.
 PERHAPS = frozenset({"UNREACHABLE", "DEADLINE_EXCEEDED", "CATALOG_UNCERTAIN", "CANCELLED"})

@@ -11,9 +11,9 @@ To add an invariant: write a method that takes what changed and calls `fail` wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -21,9 +21,10 @@ from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog.inline import InlineDatabase
 from headgate_coordinator.catalog.tx import Change
 from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
-from headgate_simulation.loop import SimulationError
+from headgate_simulation.edges import Edges
 from headgate_simulation.store import Commit
 from headgate_simulation.truth import Truth
+from headgate_simulation.violation import fail
 
 FULL_EVERY = 50
 
@@ -32,24 +33,18 @@ FRAGMENT_STATES = {value: name.removeprefix("FRAGMENT_STATE_") for name, value i
 DESIRED = {value: name.removeprefix("DESIRED_STATE_") for name, value in catalog.DesiredState.items()}
 _ORDER = {"RUNNING": 0, "STOPPED": 1, "DROPPED": 2}
 UNREACHABLE = catalog.AGENT_STATE_UNREACHABLE
+# The table of each kind, and its column of uids.
 TABLES = {
-    "AGENT": "agents",
-    "NETWORK_LINK": "network_links",
-    "LOGICAL_SOURCE": "logical_sources",
-    "PHYSICAL_SOURCE": "physical_sources",
-    "SINK": "sinks",
-    "QUERY": "queries",
-    "FRAGMENT": "fragments",
+    "AGENT": ("agents", "uid"),
+    "NETWORK_LINK": ("network_links", "uid"),
+    "LOGICAL_SOURCE": ("logical_sources", "uid"),
+    "PHYSICAL_SOURCE": ("physical_sources", "uid"),
+    "SINK": ("sinks", "uid"),
+    "QUERY": ("queries", "uid"),
+    "FRAGMENT": ("fragments", "uid"),
+    "TOPIC": ("topics", "uid"),
+    "PARTITION": ("partitions", "key"),
 }
-
-
-class Violation(SimulationError):
-    """An invariant is broken. `about` are the names and uids whose story is worth telling."""
-
-    def __init__(self, invariant: str, message: str, about: Iterable[str] = ()) -> None:
-        super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
-        self.about = tuple(about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +64,7 @@ class Mirror:
     fragments_of: dict[str, dict[str, None]] = field(default_factory=dict)
     fragments_on: dict[str, dict[str, None]] = field(default_factory=dict)
     agents_by_name: dict[str, Any] = field(default_factory=dict)
+    topics_of: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def apply(self, change: Change) -> None:
         table = self.by_kind[change.kind]
@@ -77,6 +73,8 @@ class Mirror:
             self._index_fragment(old, change.after)
         elif change.kind == "AGENT":
             self._index_agent(old, change.after)
+        elif change.kind == "TOPIC":
+            self._index_topic(old, change.after)
         if change.after is None:
             table.pop(change.uid, None)
         else:
@@ -98,6 +96,17 @@ class Mirror:
             self.fragments_of.setdefault(new.query_uid, {})[new.uid] = None
             self.fragments_on.setdefault(new.agent, {})[new.uid] = None
 
+    def _index_topic(self, old: Any, new: Any) -> None:
+        if old is not None:
+            self.topics_of.get(old.query_uid, {}).pop(old.uid, None)
+        if new is not None and new.query_uid:
+            self.topics_of.setdefault(new.query_uid, {})[new.uid] = None
+
+    def topics(self, query_uid: str) -> list[Any]:
+        """Those that the query made for itself."""
+        table = self.by_kind["TOPIC"]
+        return [table[uid] for uid in self.topics_of.get(query_uid, ())]
+
     def fragments(self, query_uid: str) -> list[Any]:
         table = self.by_kind["FRAGMENT"]
         return [table[uid] for uid in self.fragments_of.get(query_uid, ())]
@@ -106,6 +115,7 @@ class Mirror:
 class Checker:
     def __init__(self, database: InlineDatabase, truth: Truth) -> None:
         self.mirror = Mirror()
+        self.edges = Edges(database, self.mirror)
         self.revision = 0
         self.commits = 0
         self._database = database
@@ -271,15 +281,15 @@ class Checker:
             ):
                 fail("a run that is well is not replaced", f"{run} runs, and gets a new epoch", about)
 
-    def _runs(self, before: Any, after: Any) -> None:
-        """What really runs allows what the catalog says now."""
+    def _runs(self, before: Any, after: Any, *, follows: bool) -> None:
+        """What really runs allows what the catalog says now. `follows` if the leader of an edge of it has moved."""
         about = (before.query, before.query_uid, before.uid, before.agent)
         moved = after is not None and after.agent != before.agent
         if after is None:
             self._run_is_gone("name lock", before, about)
         elif before.slots_held and not after.slots_held and not moved:
             self._run_is_gone("slots are returned when the run is gone", before, about)
-        elif after.epoch != before.epoch and not moved:
+        elif after.epoch != before.epoch and not moved and not follows:
             self._run_is_not_well(before, about)
 
     def _run_is_gone(self, invariant: str, fragment: Any, about: tuple[str, ...]) -> None:
@@ -295,8 +305,9 @@ class Checker:
             text = f"{agent.name} still has epoch {held} of {fragment.uid}, but the catalog lets go of it"
             fail(invariant, text, about)
 
-    def _after(self, changes: Iterable[Change], before: dict[str, Any]) -> None:
+    def _after(self, changes: Sequence[Change], before: dict[str, Any]) -> None:
         mirror = self.mirror
+        followers = self.edges.followers(changes, before)
         agents: dict[str, None] = {}
         queries: dict[str, None] = {}
         for change in changes:
@@ -307,6 +318,8 @@ class Checker:
                     queries[mirror.by_kind["FRAGMENT"][uid].query_uid] = None
             elif change.kind == "QUERY":
                 queries[change.uid] = None
+            elif change.kind == "TOPIC":
+                queries.update({side.query_uid: None for side in (before[change.uid], now) if side is not None})
             elif change.kind == "FRAGMENT":
                 was = before[change.uid]
                 for side in (was, now):
@@ -314,7 +327,7 @@ class Checker:
                         agents[side.agent] = None
                         queries[side.query_uid] = None
                 if was is not None:
-                    self._runs(was, now)
+                    self._runs(was, now, follows=change.uid in followers)
                 if now is not None and (was is None or was.agent != now.agent):
                     self._placement(now)
                 if now is not None and (was is None or (was.state, was.epoch) != (now.state, now.epoch)):
@@ -323,6 +336,7 @@ class Checker:
             self._capacity(name)
         for uid in queries:
             self._query(uid)
+            self.edges.query(uid)
 
     def _placement(self, fragment: Any) -> None:
         agent = self.mirror.agents_by_name.get(fragment.agent)
@@ -465,8 +479,8 @@ class Checker:
         ).fetchone()
         if count and (high != head or high - low + 1 != count):
             fail("revisions are dense", f"history has {count} revisions from {low} to {high}; the catalog is at {head}")
-        for kind, table in TABLES.items():
-            stored = {row[0] for row in execute(f"SELECT uid FROM {table}")}
+        for kind, (table, column) in TABLES.items():
+            stored = {row[0] for row in execute(f"SELECT {column} FROM {table}")}
             mirrored = self.mirror.by_kind[kind].keys()
             if stored != mirrored:
                 lost, extra = sorted(stored - mirrored), sorted(mirrored - stored)
@@ -477,6 +491,8 @@ class Checker:
             self._capacity(name)
         for uid in self.mirror.by_kind["QUERY"]:
             self._query(uid)
+        for uid in {*self.mirror.by_kind["QUERY"], *self.mirror.topics_of}:
+            self.edges.query(uid)
         self._truth.check()
 
     def _stories(self) -> None:
@@ -537,10 +553,6 @@ _WITHIN_EPOCH = _closure(step for step in FRAGMENT_TRANSITIONS if step[1] != "PE
 
 def _leads(steps: dict[str, frozenset[str]], before: str, after: str) -> bool:
     return before == after or after in steps.get(before, ())
-
-
-def fail(invariant: str, message: str, about: Iterable[str] = ()) -> NoReturn:
-    raise Violation(invariant, message, about)
 
 
 def _same(known: Message | None, told: Message | None) -> bool:

@@ -20,6 +20,8 @@ class AgentSpec:
     slots: int
     zone: str = ""
     engine: bool = True
+    # Whether it leads topics, edges among them.
+    log: bool = True
     # When its process first starts, in seconds; None if only an operation starts it.
     starts: float | None = 0.0
 
@@ -29,7 +31,9 @@ class AgentSpec:
 
     def __str__(self) -> str:
         when = "later" if self.starts is None else f"at {self.starts:.1f} s"
-        return f"{self.name} slots={self.slots} zone={self.zone or '-'} engine={self.engine} starts {when}"
+        return (
+            f"{self.name} slots={self.slots} zone={self.zone or '-'} engine={self.engine} log={self.log} starts {when}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

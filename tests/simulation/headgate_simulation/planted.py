@@ -41,6 +41,7 @@ _STATUS = "headgate_coordinator.catalog.agent_status"
 _FRAGMENTS = "headgate_coordinator.catalog.fragments"
 _QUERIES = "headgate_coordinator.catalog.queries"
 _USES = "headgate_coordinator.catalog.plan_uses"
+_EDGES = "headgate_coordinator.catalog.log.edge_topics"
 _ADVANCE = "headgate_coordinator.query.advance"
 _STATES = "headgate_coordinator.query.states"
 _RECONCILER = "headgate_coordinator.query.reconciler"
@@ -329,6 +330,21 @@ PLANTED: tuple[Planted, ...] = (
                 'changes.set(fragment, "its agent accepted the start", state="RUNNING", **clean)',
             ),
         ),
+    ),
+    Planted(
+        "edges outlive their query",
+        "the topics of a query that has ended stay, with all that is in them",
+        (Edit(f"{_EDGES}:let_go", "topics.delete_topics(tx,", "(lambda *_: None)(tx,"),),
+    ),
+    Planted(
+        "an edge stays behind when its leader moves",
+        "a sink fragment moves, and what it leads stays with the agent that it left",
+        (Edit(f"{_EDGES}:move_leader", "and row.pinned_agent != agent", "and False"),),
+    ),
+    Planted(
+        "a moved leader is not told",
+        "a run goes on writing to the agent that no longer leads its edge",
+        (Edit(f"{_ADVANCE}:_follow_leader", "if other.ordinal in ends and", "if False and"),),
     ),
 )
 

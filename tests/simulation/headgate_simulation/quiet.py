@@ -11,7 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.catalog import v1 as catalog
-from headgate_simulation.invariants import DESIRED, FRAGMENT_STATES, QUERY_STATES, fail
+from headgate_simulation.invariants import DESIRED, FRAGMENT_STATES, QUERY_STATES
+from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
     from headgate_simulation.world import World

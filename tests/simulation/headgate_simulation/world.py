@@ -28,7 +28,7 @@ from headgate_simulation.coordinators import CoordinatorProcess, coordinator_pro
 from headgate_simulation.database import FastDatabase
 from headgate_simulation.faults import Faults
 from headgate_simulation.history import History
-from headgate_simulation.invariants import Asked, Checker, Violation, fail
+from headgate_simulation.invariants import Asked, Checker
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
@@ -37,6 +37,7 @@ from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
 from headgate_simulation.transport import CAUSE, Link, Network
 from headgate_simulation.truth import Truth
+from headgate_simulation.violation import Violation, fail
 
 CALM = Weather()
 # No run takes this long: what is left to wait for after the faults is bounded.
@@ -169,6 +170,8 @@ class World:
 
     def _arrived(self, server: str, method: Method, request: Any) -> Any:
         """Called when a server begins to handle a call."""
+        if method.name == "RegisterFragment":
+            self.checker.edges.registered(request)
         if method.name in COMMANDS:
             return self.checker.asked(server, method.name, request.fragment)
         return self.history.arrived(CAUSE.get()) if CAUSE.get() else server

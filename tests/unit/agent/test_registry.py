@@ -9,6 +9,7 @@ import pytest
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
+from headgate_agent.errors import OBJECT_STORE_UNAVAILABLE
 from headgate_agent.fragments import registry as registry_module
 from headgate_agent.fragments.journal import MemoryJournal
 from headgate_agent.fragments.registry import FragmentRegistry
@@ -59,9 +60,9 @@ class Agent:
             cluster.StopFragmentRequest(command=command(term), fragment=ref(uid, epoch), mode=mode)
         )
 
-    async def unregister(self, uid: str = "f", epoch: int = 1, term: int = 1) -> None:
+    async def unregister(self, uid: str = "f", epoch: int = 1, term: int = 1, *, for_good: bool = False) -> None:
         await self.registry.unregister(
-            cluster.UnregisterFragmentRequest(command=command(term), fragment=ref(uid, epoch))
+            cluster.UnregisterFragmentRequest(command=command(term), fragment=ref(uid, epoch), for_good=for_good)
         )
 
     async def status(self, since: int = 0, term: int = 1, to: str = "") -> cluster.GetStatusResponse:
@@ -386,3 +387,67 @@ async def test_a_simulated_generator_ends_by_itself_after_its_rows() -> None:
     await agent.stop("endless", soft=True)
     await agent.until("endless", STOPPED)
     await agent.registry.close()
+
+
+async def test_what_a_fragment_has_kept_is_removed_only_when_it_is_gone_for_good() -> None:
+    agent = await Agent().open()
+    await agent.register("moved")
+    await agent.register("gone")
+    await agent.unregister("moved")
+    await agent.unregister("gone", for_good=True)
+    await agent.unregister("gone", for_good=True)
+    assert agent.script.discards == ["gone"]
+
+
+async def test_what_cannot_be_removed_yet_is_not_forgotten_yet() -> None:
+    agent = await Agent().open()
+    await agent.register()
+
+    async def fail(assignment: Any) -> None:
+        raise HeadgateError(OBJECT_STORE_UNAVAILABLE, "not now")
+
+    agent.script.discard = fail
+    assert (await refused(agent.unregister(for_good=True))).reason is OBJECT_STORE_UNAVAILABLE
+    assert await agent.states() == {"f": (1, REGISTERED)}
+
+
+async def test_a_run_that_another_process_began_is_started_as_resumed() -> None:
+    agent = await Agent().open()
+    await agent.register()
+    await agent.start()
+    assert [one.resumed for one in agent.script.starts] == [False]
+    again = await agent.restart()
+    assert [one.resumed for one in again.script.starts] == [True]
+
+
+async def test_what_a_run_waits_for_is_told_until_it_is_up() -> None:
+    script = Script(waits="the engine warms up")
+    script.up.clear()
+    agent = await Agent(runner=script).open()
+    await agent.register()
+    before = agent.registry.version
+    await agent.start()
+    for _ in range(500):
+        (told,) = (await agent.status(before)).fragments
+        if told.waiting:
+            break
+        await asyncio.sleep(0.002)
+    assert (told.state, told.waiting) == (STARTED, "the engine warms up")
+    script.up.set()
+    await agent.until("f", RUNNING)
+    assert [one.waiting for one in (await agent.status()).fragments] == [""]
+
+
+async def test_progress_is_reported_once_until_it_changes_or_is_to_be_told_again() -> None:
+    agent = await Agent().open()
+    await agent.register()
+    await agent.start()
+    assert agent.registry.reports() == []
+    agent.script.progress = catalog.FragmentProgress(rows_in=1)
+    first = agent.registry.reports()
+    assert [(one.uid, one.epoch, one.progress.rows_in) for one in first] == [("f", 1, 1)]
+    assert agent.registry.reports() == first
+    agent.registry.told(first)
+    assert agent.registry.reports() == []
+    agent.registry.tell_again()
+    assert agent.registry.reports() == first

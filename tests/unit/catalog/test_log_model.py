@@ -179,10 +179,11 @@ class Model:
             return
         truth = self.truths[led.ref.partition.index]
         start = max(0, truth.committed + self.random.randrange(-10, 3))
-        rightly = self.holds(led) and start <= truth.committed
+        rightly = self.holds(led) and start <= max(truth.committed, truth.reserved)
         await kit.trim(self.store, led.member, led.ref, start)
         assert rightly
         truth.log_start = max(truth.log_start, start)
+        truth.committed = max(truth.committed, start)
         truth.holes = [hole for hole in truth.holes if hole[1] > truth.log_start]
 
     async def release(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from headgate_cli import cluster
-from headgate_cli.cluster import Member, Supervisor, check_ports, layout, sole_owner
-from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.cluster import Supervisor, keep_ports, sole_owner
+from headgate_cli.failures import Failure
+from headgate_cli.layout import Member
 from headgate_common.clock import SystemClock
 
 SLEEPER = """#!{python}
@@ -38,8 +38,9 @@ def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     script.chmod(0o755)
     monkeypatch.setattr(cluster, "find_script", lambda name: str(script))
 
-    def make(name: str, *arguments: str, stage: int = 0) -> Member:
-        return Member(name, "sleeper", (str(tmp_path / name), *arguments), 1, 2, tmp_path / f"{name}.log", stage)
+    def make(name: str, *arguments: str, stage: int = 0, later: bool = False) -> Member:
+        log = tmp_path / f"{name}.log"
+        return Member(name, "sleeper", (str(tmp_path / name), *arguments), 1, 2, log, stage, later=later)
 
     yield make
 
@@ -122,31 +123,56 @@ p.wait()
     raise AssertionError("the child lives on")
 
 
-def test_no_two_processes_of_a_cluster_share_a_port(tmp_path: Path) -> None:
-    members = layout(tmp_path, 40, 7400, 8, "info")
-    ports = [port for member in members for port in (member.port, member.http_port)]
-    assert len(ports) == len(set(ports)) == 82
-    assert len({member.name for member in members}) == 41
-
-
-def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(Failure, match=f"port {port}, which coordinator would use, is taken") as caught:
-            check_ports(layout(tmp_path, 0, port, 8, "info"))
-    assert "\n" not in caught.value.message
-    assert caught.value.code is ExitCode.USAGE
-
-
-def test_ports_beyond_the_last_one_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="choose a lower --port-base"):
-        check_ports(layout(tmp_path, 1, 65530, 8, "info"))
-
-
 def test_a_folder_has_one_cluster_at_a_time(tmp_path: Path) -> None:
     with sole_owner(tmp_path), pytest.raises(Failure, match="another `headgate dev` works in"), sole_owner(tmp_path):
         pass
     with sole_owner(tmp_path):
         pass
+
+
+async def test_a_second_signal_ends_what_does_not_stop(sleeper: Callable[..., Member]) -> None:
+    members = [sleeper("one")]
+    supervised = supervisor(members, [])
+    running = asyncio.ensure_future(supervised.run())
+    await until(lambda: bool(pids(members[0])))
+    os.kill(pids(members[0])[0], signal.SIGSTOP)
+    running.cancel()
+    await asyncio.sleep(0)
+    supervised.kill()
+    await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), 10)
+    assert gone(pids(members[0])[0])
+
+
+async def test_a_long_log_of_an_earlier_run_is_put_aside(
+    sleeper: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_LOG_BYTES", 10)
+    member = sleeper("one")
+    member.log.write_text("a line of an earlier run\n")
+    running = asyncio.ensure_future(supervisor([member], []).run())
+    await until(lambda: bool(pids(member)))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "earlier" not in member.log.read_text()
+    assert "earlier" in member.log.with_suffix(".log.old").read_text()
+
+
+def test_a_cluster_stays_on_its_ports(tmp_path: Path) -> None:
+    keep_ports(tmp_path, 7400)
+    keep_ports(tmp_path, 7400)
+    with pytest.raises(Failure, match="counted from 7400, not from 8400") as caught:
+        keep_ports(tmp_path, 8400)
+    assert "--port-base 7400" in caught.value.advice
+
+
+async def test_what_is_to_start_later_waits_until_it_is_released(sleeper: Callable[..., Member]) -> None:
+    members = [sleeper("one"), sleeper("two", later=True)]
+    supervised = supervisor(members, [])
+    running = asyncio.ensure_future(supervised.run())
+    await until(lambda: bool(pids(members[0])))
+    assert supervised.pid(members[1]) is None
+    await supervised.release()
+    assert supervised.pid(members[1]) is not None
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert all(gone(pid) for member in members for pid in pids(member))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
-from headgate_cli.exports import as_json, as_sql, ordered, statement_of
+from headgate_cli.exports import as_json, as_sql, needed_agents, ordered, statement_of
 from headgate_coordinator.sql.parse import parse_statements
 from headgate_coordinator.sql.statements import QueryStatement, RequestStatement
 
@@ -72,21 +72,26 @@ def resources() -> list[catalog.Resource]:
 
 
 def test_nothing_is_named_before_it_is_there_and_ended_queries_are_left_out() -> None:
-    kinds = [item.WhichOneof("item") for item in ordered(resources(), with_agents=True)]
-    assert kinds == [
-        "create_agent",
-        "create_network_link",
+    items = ordered(resources(), with_agents=True)
+    assert [item.WhichOneof("item") for item in items] == [
+        "statement",
+        "statement",
         "create_topic",
         "create_logical_source",
         "create_physical_source",
         "create_sink",
         "create_query",
     ]
+    assert items[0].statement.startswith("CREATE AGENT IF NOT EXISTS b AT 'h:2'")
+    assert items[1].statement == "CREATE NETWORK LINK IF NOT EXISTS FROM b TO a"
 
 
-def test_agents_and_links_can_be_left_out() -> None:
-    kinds = [item.WhichOneof("item") for item in ordered(resources(), with_agents=False)]
-    assert kinds[:2] == ["create_topic", "create_logical_source"]
+def test_agents_can_be_left_out_and_are_named_then() -> None:
+    items = ordered(resources(), with_agents=False)
+    assert items[0].statement.startswith("CREATE NETWORK LINK")
+    assert "CREATE AGENT" not in as_sql(items, 4)
+    assert needed_agents(resources()) == ["a", "b"]
+    assert "-- Start these agents first, queries need them ACTIVE: a, b.\n" in as_sql(items, 4, ["a", "b"])
 
 
 def test_json_is_the_request_of_apply_bundle() -> None:

@@ -51,7 +51,7 @@ class Catalog:
                 zone="",
                 group="",
                 labels={},
-                roles=("FRAGMENTS",),
+                roles=("FRAGMENTS", "LOG"),
                 has_engine=True,
                 incarnation=incarnation,
             )
@@ -74,6 +74,7 @@ class Catalog:
         revision: int | None = None,
         error: cluster.FragmentError | None = None,
         forgotten: tuple[str, ...] = (),
+        waiting: str = "",
     ) -> Applied:
         answer = cluster.GetStatusResponse(
             incarnation=process,
@@ -85,6 +86,7 @@ class Catalog:
                     fragment=cluster.FragmentRef(uid=uid, epoch=epoch),
                     state=state,
                     error=error,  # type: ignore[arg-type]
+                    waiting=waiting,
                 )
                 for uid, epoch, state in reported
             ],
@@ -284,6 +286,24 @@ async def test_a_restarted_process_that_has_the_fragment_keeps_its_epoch(
     )
     assert {(one.state, one.epoch, one.incarnation) for one in await data.fragments(uid)} == {(state, 1, "p2")}
     assert await data.state(uid) == "DEPLOYING"
+
+
+async def test_what_a_started_run_waits_for_is_noted_once_and_ends_with_its_state(data: Catalog) -> None:
+    await data.add_agent("a")
+    uid = await data.create("q", "a")
+    one = (await data.fragments(uid))[1].uid
+    await data.status((one, 1, STARTED), waiting="the engine is warming up")
+    assert (await data.fragments(uid))[1].waiting == "the engine is warming up"
+    revision = data.store.changes.position
+    await data.status((one, 1, STARTED), waiting="the engine is warming up")
+    assert data.store.changes.position == revision, "what is known is no revision"
+    await data.status((one, 1, STARTED), waiting="the engine has no slot free")
+    assert (await data.fragments(uid))[1].waiting == "the engine has no slot free"
+    await data.status((one, 1, RUNNING))
+    found = (await data.fragments(uid))[1]
+    assert (found.state, found.waiting) == ("RUNNING", "")
+    await data.status((one, 1, STARTED), waiting="late")
+    assert (await data.fragments(uid))[1].waiting == "", "an answer that is late says nothing of what runs"
 
 
 async def test_a_failure_that_may_pass_takes_the_query_back_and_one_for_good_takes_it_down(data: Catalog) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from headgate_engine.executor import reading, writing
 from headgate_engine.executor.calls import STAGE_BYTES, Access
 from headgate_engine.executor.decoding import BAD, decoding, judging
-from headgate_engine.executor.reading import FAR_FUTURE_US, MARK, EdgeStreamReader, read_batches, schema_text
+from headgate_engine.executor.reading import FAR_FUTURE_US, MARK, EdgeStreamReader, read_batches, schema_text, split
 from headgate_engine.executor.wire import EdgeError, Partition
 from headgate_engine.executor.writing import pieces, to_record
 
@@ -42,13 +42,14 @@ def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EdgeStreamReader:
     return make_reader(tmp_path / "marks")
 
 
-def make_reader(marks: Path) -> EdgeStreamReader:
-    access = Access("a:1", "topic", 2, "f", 1)
+def make_reader(marks: Path, partitions: int = 2, tasks: int = 1) -> EdgeStreamReader:
+    access = Access("a:1", "topic", partitions, "f", 1)
     options = {
         "access_secret": access.to_json(),
         "arrow": schema_text(SCHEMA),
         "batch_bytes": str(5 * RECORD_BYTES),
         "marks": str(marks),
+        "tasks": str(tasks),
     }
     return EdgeStreamReader(options)
 
@@ -101,6 +102,30 @@ def test_batches_cover_every_record_and_come_to_an_end(edge: list[tuple[int, boo
                 break
             offset = following
     assert covered == [set(range(count + ended)) for count, _ in edge]
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 9))
+def test_parts_of_a_range_cover_it_once_and_are_not_more_than_asked_for(first: int, length: int, parts: int) -> None:
+    found = split(first, first + length, parts)
+    assert [offset for a, b in found for offset in range(a, b)] == list(range(first, first + length))
+    assert len(found) <= max(1, parts)
+
+
+def test_a_large_range_of_one_partition_is_read_by_several_tasks_and_its_end_by_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "EdgeClient", FakeEdge)
+    one = make_reader(Path("none"), partitions=1, tasks=4)
+    start = one.initialOffset()
+    # 10 records of 300 KiB and the end: worth three tasks, of which the last has the end.
+    FakeEdge.found = [Partition(0, 11, 11 * 300 * 1024, True)]
+    latest = one.latestOffset(start, ReadAllAvailable())
+    assert [part.value for part in one.partitions(start, latest)] == [(0, 0, 4), (0, 4, 8), (0, 8, 11)]
+    # Small ones are not worth it, and there are never more tasks than asked for.
+    FakeEdge.found = [partition(11, ended=True)]
+    assert [part.value for part in one.partitions(start, one.latestOffset(start, ReadAllAvailable()))] == [(0, 0, 11)]
+    FakeEdge.found = [Partition(0, 100, 100 * 2**20, False)]
+    assert len(one.partitions(start, one.latestOffset(start, ReadAllAvailable()))) == 4
 
 
 def test_what_was_trimmed_is_missed(reader: EdgeStreamReader) -> None:
@@ -180,13 +205,19 @@ def test_large_batches_are_cut_into_records_that_fit_a_message(monkeypatch: pyte
 def test_of_arrow_values_the_bad_ones_are_told_and_the_good_ones_are_rows() -> None:
     good = to_record(pa.RecordBatch.from_pydict({"a": [1, 2], "b": ["x", "y"]}))
     wrong = to_record(pa.RecordBatch.from_pydict({"a": ["not a number"]}))
-    values = pa.RecordBatch.from_pydict({"value": pa.array([good, b"noise", None, wrong], pa.binary())})
+    values = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([good, b"noise", None, wrong], pa.binary()),
+            "partition": pa.array([3] * 4, pa.int32()),
+            "offset": pa.array([7, 8, 9, 10], pa.int64()),
+        }
+    )
     text = schema_text(SCHEMA)
-    rows = [row for batch in decoding(text, fail=False)(iter([values])) for row in batch.to_pylist()]
+    rows = [row for batch in decoding(text)(iter([values])) for row in batch.to_pylist()]
     assert [(row["a"], row["b"]) for row in rows if row[BAD] is None] == [(1, "x"), (2, "y")]
     assert len([row for row in rows if row[BAD]]) == 3
     (judged,) = judging(text, 0)(iter([values]))
     assert judged.column("value").to_pylist() == [b"noise", None, wrong]
     assert judged.column(BAD).to_pylist()[1] == "the record has no value"
-    with pytest.raises(ValueError, match="MALFORMED"):
-        list(decoding(text, fail=True)(iter([values])))
+    with pytest.raises(EdgeError, match="BAD_RECORD: partition 3, offset 8 of topic t"):
+        list(decoding(text, fail="topic t")(iter([values])))

@@ -106,12 +106,21 @@ class Catalog:
         return sink
 
     async def query(
-        self, name: str, agents: Iterable[str], *, sources: Iterable[str] = (), sinks: Iterable[str] = ()
+        self,
+        name: str,
+        agents: Iterable[str],
+        *,
+        sources: Iterable[str] = (),
+        sinks: Iterable[str] = (),
+        edges: Iterable[catalog.EdgePlan] = (),
     ) -> Any:
         """Accepts a query with one fragment of one slot on each of the agents."""
         planned = await self.read(lambda tx: planned_query(tx, list(agents), list(sources), list(sinks)))
+        planned.plan.edges.extend(edges)
         request = catalog.CreateQueryRequest(name=name, statement="SELECT * FROM lrb INTO out")
-        return await self.write(lambda tx: queries.create_query(tx, request, planned, RULES.deployment_deadline_us))
+        return await self.write(
+            lambda tx: queries.create_query(tx, request, planned, RULES.deployment_deadline_us, RULES.topics)
+        )
 
     async def end_query(self, name: str, state: str = "STOPPED") -> None:
         """Brings a query to an ended state, its fragments gone, as the reconciler would."""

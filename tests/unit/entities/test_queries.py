@@ -21,7 +21,9 @@ STATEMENT = "SELECT * FROM lrb INTO out"
 
 async def accept(made: Catalog, planned: PlannedQuery, **fields: Any) -> catalog.Query:
     request = catalog.CreateQueryRequest(statement=STATEMENT, **fields)
-    return await made.write(lambda tx: queries.create_query(tx, request, planned, RULES.deployment_deadline_us))
+    return await made.write(
+        lambda tx: queries.create_query(tx, request, planned, RULES.deployment_deadline_us, RULES.topics)
+    )
 
 
 async def plan(made: Catalog, agents: list[str], sources: list[str] = [], sinks: list[str] = []) -> PlannedQuery:  # noqa: B006

@@ -110,16 +110,16 @@ def test_a_run_after_the_end_does_nothing(tmp_path: Path) -> None:
     assert edge.column("a") == [1]
 
 
-def test_a_malformed_row_fails_with_its_place_unless_told_to_skip(tmp_path: Path) -> None:
+def test_a_malformed_row_is_put_aside_with_its_place_unless_it_is_to_fail(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("1\nx\n3\n")
-    error = refused(tmp_path)
+    error = refused(tmp_path, parser={"on_error": "fail"})
     assert error.reason is MALFORMED_ROW
     assert error.message == f"{tmp_path / 'in.csv'} at byte 2: column a: 'x' is not a INT32"
-    source = file_source(tmp_path, A, {"on_error": "skip"})
+    source = file_source(tmp_path, A)
     edge = MemoryEdge()
     run(source, edge)
     assert edge.column("a") == [1, 3]
-    assert [(row.raw, row.place) for row in edge.errors] == [("x\n", f"{tmp_path / 'in.csv'} at byte 2")]
+    assert [(row.raw, row.place) for row in edge.errors] == [("x", f"{tmp_path / 'in.csv'} at byte 2")]
     assert (source.counters.rows_read, source.counters.rows_malformed) == (2, 1)
 
 

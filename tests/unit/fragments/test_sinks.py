@@ -184,6 +184,16 @@ def test_two_sinks_cannot_have_one_file(place: Place) -> None:
     simulated(main())
 
 
+def test_what_a_run_found_delivered_is_trimmed_at_once(place: Place) -> None:
+    """A target may forget its position when it is not used for long; the edge must not be older than that."""
+    edge = edge_of(batch(1), batch(2))
+    place.run(edge)
+    edge.trimmed = 0
+    place.run(edge)
+    assert edge.trimmed == 2
+    assert place.out.read_text() == "1,r1\n2,r2\n"
+
+
 def test_a_full_disk_acknowledges_nothing_and_leaves_nothing_half(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +215,8 @@ def test_a_full_disk_acknowledges_nothing_and_leaves_nothing_half(
     assert raised.value.reason is SINK_UNAVAILABLE
     assert "no space" in raised.value.message
     assert place.out.read_text() == "1,r1\n"
-    assert edge.trimmed == 0
+    # What the run before has delivered, and no more.
+    assert edge.trimmed == 1
     full["now"] = False
     place.run(edge)
     assert place.out.read_text() == "".join(f"{n},r{n}\n" for n in range(1, 500))

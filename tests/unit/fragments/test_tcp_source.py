@@ -136,13 +136,11 @@ def test_a_restart_says_what_it_cannot_promise() -> None:
 
 
 def test_malformed_rows_and_options_of_the_parser() -> None:
-    edge = run(
-        tcp(Script([b"a;1;x;2;"]), {"tuple_delimiter": ";", "header": "true", "on_error": "skip"}, reconnect="false")
-    )
+    edge = run(tcp(Script([b"a;1;x;2;"]), {"tuple_delimiter": ";", "header": "true"}, reconnect="false"))
     assert edge.column("a") == [1, 2]
     assert [row.raw for row in edge.errors] == ["x;"]
     assert edge.errors[0].place == "feed.example:9000 at byte 4 received"
-    assert failure(tcp(Script([b"x\n"]), reconnect="false")).reason is MALFORMED_ROW
+    assert failure(tcp(Script([b"x\n"]), {"on_error": "fail"}, reconnect="false")).reason is MALFORMED_ROW
 
 
 def test_a_row_without_an_end_is_refused_before_memory_runs_out() -> None:

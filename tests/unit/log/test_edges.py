@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from headgate_agent.log.contract import Durability, NotAccepted, PartitionKey
-from headgate_agent.log.edges import END_KEY, Edges, StaleWriter, UnknownStage, replay
 from headgate_agent.log.partition import Partition
 from headgate_agent.log.records import PlainRecord, pack, unpack_batches
 from headgate_agent.log.wal import Wal, WalRefused
+from headgate_agent.log.wal_edges import WalEdges, replay
+from headgate_agent.log.writers import END_KEY, StaleWriter, UnknownStage
 from headgate_common.clock import SystemClock
 from headgate_common.ids import RandomIds
 from tests.unit.log.test_partition import FAST, Catalog, Files, Objects, Switch
@@ -33,13 +34,13 @@ class Agent:
         self.catalogs = {key: Catalog() for key in KEYS}
         self.grant = Switch()
 
-    async def start(self) -> Edges:
+    async def start(self) -> WalEdges:
         self.wal = Wal(self.files, file_bytes=2_000)
         replayed = replay(await self.wal.recover())
         self.partitions = {key: self._lead(key) for key in KEYS}
         for key, partition in self.partitions.items():
             partition.recover(replayed.held.get(key, ()))
-        self.edges = Edges(self.wal, self.partitions.__getitem__)
+        self.edges = WalEdges(self.wal, self.partitions.__getitem__)
         self.edges.restore(replayed)
         return self.edges
 
@@ -162,7 +163,8 @@ async def test_a_stage_may_be_repeated_and_its_id_means_one_thing(agent: Agent) 
     edges = agent.edges
     await edges.open_writer("f", 1, KEYS)
     await edges.stage("f", 1, "a", KEYS[0], batch("a"))
-    await edges.stage("f", 1, "a", KEYS[0], batch("a"))
+    later = b"".join(bytes(one) for one in pack([PlainRecord(None, b"a", 2)], 1 << 20))
+    await edges.stage("f", 1, "a", KEYS[0], later)
     with pytest.raises(NotAccepted):
         await edges.stage("f", 1, "a", KEYS[0], batch("b"))
     with pytest.raises(UnknownStage):
@@ -176,14 +178,14 @@ async def test_rows_of_a_source_and_its_position_are_one_append(agent: Agent) ->
     edges = agent.edges
     await edges.open_writer("s", 1, KEYS[:1])
     for number in range(5):
-        await edges.append("s", 1, KEYS[0], batch(f"row {number}"), b"%d" % number)
+        await edges.append("s", 1, [(KEYS[0], batch(f"row {number}"))], b"%d" % number)
     agent.files.fail = 1
     with pytest.raises(WalRefused):
-        await edges.append("s", 1, KEYS[0], batch("row 5"), b"5")
+        await edges.append("s", 1, [(KEYS[0], batch("row 5"))], b"5")
     restarted = await agent.start()
     assert (await restarted.open_writer("s", 2, KEYS[:1])).position == b"4"
     assert agent.visible(KEYS[0]) == [f"row {number}" for number in range(5)]
-    await restarted.append("s", 2, KEYS[0], b"", b"end", end=True)
+    await restarted.append("s", 2, [], b"end", ends=KEYS[:1])
     assert agent.visible(KEYS[0])[-1] == "END"
     assert restarted.ended("edge") and (await agent.start()).ended("edge")
 

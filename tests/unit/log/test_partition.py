@@ -105,14 +105,16 @@ class Catalog:
 
     def __init__(self) -> None:
         self.epoch = 0
+        self.log_start = 0
         self.committed = 0
         self.reserved = 0
+        self.trims: list[int] = []
         self.segments: list[SegmentInfo] = []
         self.producers: dict[int, Producer] = {}
 
     def grant(self) -> Start:
         self.epoch += 1
-        return Start(self.epoch, 0, self.committed, self.reserved, list(self.producers.values()))
+        return Start(self.epoch, self.log_start, self.committed, self.reserved, list(self.producers.values()))
 
     async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None:
         await asyncio.sleep(0)
@@ -127,6 +129,17 @@ class Catalog:
         self.segments.append(segment)
         self.committed = segment.next_offset
         self.producers |= {producer.producer_id: producer for producer in producers}
+
+    async def trim(self, key: PartitionKey, epoch: int, log_start: int) -> None:
+        await asyncio.sleep(0)
+        if epoch != self.epoch or log_start > max(self.committed, self.reserved):
+            raise NotLeader("STALE_EPOCH")
+        self.trims.append(log_start)
+        self.log_start = max(self.log_start, log_start)
+        self.committed = max(self.committed, log_start)
+
+    def shown(self, key: PartitionKey, segment: SegmentInfo) -> None:
+        self.segments.append(segment)
 
 
 class Switch:
@@ -433,3 +446,91 @@ async def test_a_flush_does_not_make_small_segments_of_what_comes_after_it() -> 
     await asyncio.sleep(0.05)
     assert len(bench.catalog.segments) < 5
     assert partition.committed < partition.durable
+
+
+async def test_what_was_trimmed_before_it_was_uploaded_never_is_and_the_catalog_is_told_once() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=1000.0)
+    for number in range(10):
+        await partition.produce(batch(b"%d" % number))
+        partition.trim(number)
+    assert bench.catalog.trims == [] and partition.trim_untold
+    assert partition.read(9, 1 << 20)
+    await partition.tell_trim()
+    assert bench.catalog.trims == [9] and bench.catalog.committed == 9
+    await partition.flush()
+    assert bench.stored() == [(9, b"9")] and len(bench.objects.objects) == 1
+    await partition.tell_trim()
+    assert bench.catalog.trims == [9]
+
+
+async def test_a_start_within_a_batch_leaves_the_batch_whole_for_the_next_leader() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=1000.0)
+    await partition.produce(batch(b"a"))
+    await partition.produce(batch(b"bc", 2))
+    partition.trim(2)
+    assert (partition.log_start, partition.unread_bytes) == (2, len(batch(b"bc", 2)))
+    await partition.tell_trim()
+    assert bench.catalog.trims == [1]
+    again = await bench.lead(segment_age=1000.0)
+    assert (again.log_start, again.durable) == (1, 3)
+    await again.flush()
+    assert [offset for offset, _ in bench.stored()] == [1]
+
+
+async def test_a_crash_before_the_catalog_was_told_of_a_trim_loses_nothing_that_is_needed() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=1000.0)
+    for number in range(5):
+        await partition.produce(batch(b"%d" % number))
+    partition.trim(3)
+    again = await bench.lead(segment_age=1000.0)
+    assert (again.log_start, again.durable) == (0, 5)
+    again.trim(3)
+    await again.flush()
+    assert bench.stored() == [(3, b"3"), (4, b"4")]
+
+
+class SlowObjects(Objects):
+    """Uploads wait until they may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting, self.go = asyncio.Event(), asyncio.Event()
+
+    async def create(self, key: str, buffers: Sequence[bytes]) -> None:
+        self.waiting.set()
+        await self.go.wait()
+        await super().create(key, buffers)
+
+
+async def test_a_start_that_moves_during_an_upload_is_told_after_it() -> None:
+    bench = Bench(Durability.WAL)
+    bench.objects = slow = SlowObjects()
+    partition = await bench.lead(segment_age=1000.0)
+    for number in range(5):
+        await partition.produce(batch(b"%d" % number))
+    flushing = asyncio.ensure_future(partition.flush())
+    await slow.waiting.wait()
+    partition.trim(3)
+    telling = asyncio.ensure_future(partition.tell_trim())
+    await asyncio.sleep(0.01)
+    slow.go.set()
+    await asyncio.gather(flushing, telling)
+    assert partition.lost is None
+    assert (bench.catalog.log_start, bench.catalog.committed) == (3, 5)
+
+
+async def test_a_trim_and_an_upload_at_the_same_time_do_not_disturb_each_other() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(segment_age=1000.0)
+    for number in range(200):
+        await partition.produce(batch(b"%d" % number))
+        partition.trim(max(0, number - 3))
+        if number % 7 == 0:
+            await asyncio.gather(partition.tell_trim(), partition.flush(), partition.tell_trim())
+    await partition.flush()
+    assert partition.lost is None
+    offsets = [offset for offset, _ in bench.stored() if offset >= partition.log_start]
+    assert offsets == list(range(partition.log_start, 200))

@@ -78,6 +78,24 @@ def test_compute_needs_an_engine_and_the_role() -> None:
     assert agents_of(plan(FROM_FILE.format("here"), view)) == ["a", "c", "a"]
 
 
+def test_whoever_leads_an_edge_has_the_role_log_and_is_named_if_not() -> None:
+    view = cluster("a AT 'a:1' SLOTS 9 ROLES (FRAGMENTS)", "b AT 'b:1' SLOTS 9", "c AT 'c:1' SLOTS 9")
+    error = refused(view, FROM_FILE.format("here"))
+    assert error.reason == PLACEMENT_ERROR
+    assert "agent a, where the source s_file is, cannot lead its edge without the role LOG" in error.message
+    assert "start it with --roles log,fragments" in error.message
+
+
+def test_a_sink_that_can_be_anywhere_is_where_its_edge_can_be_led() -> None:
+    view = cluster("a AT 'a:1' SLOTS 9 ROLES (FRAGMENTS)", "b AT 'b:1' SLOTS 2 WITHOUT ENGINE")
+    assert agents_of(plan(FROM_TOPIC.format("topic"), view)) == ["a", "b"], "the compute fragment leads nothing"
+    view.agent("b").roles.remove(catalog.AGENT_ROLE_LOG)
+    error = refused(view, FROM_TOPIC.format("topic"))
+    assert error.reason == PLACEMENT_ERROR
+    assert "a cannot lead its edge without the role LOG" in error.message
+    assert "b cannot lead its edge without the role LOG" in error.message
+
+
 def test_unreachable_agents_get_nothing() -> None:
     view = cluster("a AT 'a:1' SLOTS 9", "b AT 'b:1' SLOTS 20")
     view.agent("b").state = catalog.AGENT_STATE_UNREACHABLE

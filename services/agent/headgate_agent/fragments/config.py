@@ -22,6 +22,9 @@ class FragmentConfig:
     )
     block_bytes: Bytes = setting(2**20, "How much of a file is decoded at once, into one Arrow batch.", minimum=64)
     step_bytes: Bytes = setting(4 * 2**20, "How much of it is read before rows are appended to the edge.", minimum=64)
+    linger: Seconds = setting(
+        0.05, "How long rows of a slow source wait for more, to be appended to the edge together.", minimum=0.0
+    )
     max_row_bytes: Bytes = setting(16 * 2**20, "The longest row of a file or connection.", minimum=64)
     batch_rows: int = setting(65_536, "Most rows that a GENERATOR source makes at once.", minimum=1)
     max_files: int = setting(10_000, "Most files that one FILE source reads or follows at a time.", minimum=1)
@@ -35,3 +38,11 @@ class FragmentConfig:
     flush_bytes: Bytes = setting(8 * 2**20, "How much may be delivered before it is made durable.", minimum=1)
     edge_read_bytes: Bytes = setting(4 * 2**20, "How much of an edge a sink reads at once.", minimum=1)
     edge_read_wait: Seconds = setting(1.0, "How long one read of an edge waits for rows.", minimum=0.001)
+    edge_max_lag: Bytes = setting(
+        64 * 2**20, "How much a source may be ahead of what its query has read; then it pauses.", minimum=1
+    )
+    threads: int = setting(4, "Threads that read and write files and encode rows.", minimum=1)
+    sample_interval: Seconds = setting(1.0, "How often the built-in sources give a row about this agent.", minimum=0.01)
+    result_patience: Seconds = setting(
+        15.0, "A temporary query whose rows nobody reads for so long ends.", minimum=0.01
+    )

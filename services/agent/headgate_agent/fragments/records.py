@@ -34,6 +34,10 @@ class Held:
     run: Run | None = None
     # How the run ended, while that is not durable yet.
     ending: Report | None = None
+    # What it waits for before it can be RUNNING.
+    waiting: str = ""
+    # How it was doing when the coordinator was last told.
+    told: catalog.FragmentProgress | None = None
 
     @property
     def uid(self) -> str:
@@ -56,6 +60,7 @@ class Held:
             state=self.state,
             error=self.error,
             since=since,
+            waiting=self.waiting,
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +97,7 @@ class FragmentRegistry:
             held.version = self._next_version()
         for held in self._held.values():
             if held.state == STARTED:
-                self._launch(held)
+                self._launch(held, resumed=True)
 
     async def close(self) -> None:
         """Stops every run. The journal keeps them, so the next process goes on with them."""
@@ -113,7 +113,7 @@ class FragmentRegistry:
             async with self._turn(uid):
                 held = self._held.get(uid)
                 if held is not None:
-                    await self._forget(held.request.fragment, self.term)
+                    await self._forget(held.request.fragment, self.term, for_good=False)
 
     # Commands
 
@@ -153,6 +153,26 @@ class FragmentRegistry:
             resources=resources,
             slots_used=self.slots_used,
         )
+
+    def reports(self) -> list[cluster.FragmentReport]:
+        """How runs are doing, where that is news; `told` says that they were passed on."""
+        found = []
+        for held in self._held.values():
+            progress = held.run.progress() if held.run is not None else None
+            if progress is not None and progress != held.told:
+                found.append(cluster.FragmentReport(uid=held.uid, epoch=held.epoch, progress=progress))
+        return found
+
+    def told(self, reports: Iterable[cluster.FragmentReport]) -> None:
+        for report in reports:
+            held = self._held.get(report.uid)
+            if held is not None and held.epoch == report.epoch:
+                held.told = report.progress
+
+    def tell_again(self) -> None:
+        """Whoever was told may have forgotten it."""
+        for held in self._held.values():
+            held.told = None
 
     async def _obey(
         self,
@@ -236,9 +256,9 @@ class FragmentRegistry:
 
     async def _unregister(self, request: cluster.UnregisterFragmentRequest) -> None:
         self._require_no_later(request.fragment)
-        await self._forget(request.fragment, request.command.term)
+        await self._forget(request.fragment, request.command.term, for_good=request.for_good)
 
-    async def _forget(self, ref: cluster.FragmentRef, term: int) -> None:
+    async def _forget(self, ref: cluster.FragmentRef, term: int, *, for_good: bool) -> None:
         """Leaves a tombstone, so that nothing of this epoch or a lower one comes back."""
         held = self._held.get(ref.uid)
         forgotten = self._tombstones.get(ref.uid)
@@ -247,6 +267,8 @@ class FragmentRegistry:
         if held is not None and held.run is not None:
             await held.run.stop()
             held.run = None
+        if held is not None and for_good:
+            await self._runner.discard(_assignment(held.request))
 
         def apply() -> None:
             self._tombstones[ref.uid] = (ref.epoch, term)
@@ -268,7 +290,7 @@ class FragmentRegistry:
 
     # Runs
 
-    def _launch(self, held: Held) -> None:
+    def _launch(self, held: Held, *, resumed: bool = False) -> None:
         if self._closing:
             return
 
@@ -277,7 +299,7 @@ class FragmentRegistry:
                 self._reported(held, how)
 
         run: Run | None = None
-        run = held.run = self._runner.start(_assignment(held.request), report)
+        run = held.run = self._runner.start(_assignment(held.request, resumed=resumed), report)
         if held.draining:
             run.drain()
 
@@ -285,7 +307,8 @@ class FragmentRegistry:
         if how.state in ENDED:
             held.run, held.ending = None, how
             self._spawn(self._end_in_turn(held, how))
-        elif not held.ended and held.state != how.state:
+        elif not held.ended and (held.state, held.waiting) != (how.state, how.waiting):
+            held.waiting = how.waiting
             self._set(held, how.state)
 
     async def _end_in_turn(self, held: Held, how: Report) -> None:
@@ -305,7 +328,7 @@ class FragmentRegistry:
         """An end is told only once it is durable: what has ended must not run again."""
 
         def apply() -> None:
-            held.error = how.error
+            held.error, held.waiting = how.error, ""
             self._set(held, how.state)
 
         ended = cluster.FragmentStatus(fragment=held.request.fragment, state=how.state, error=how.error)
@@ -388,7 +411,7 @@ class FragmentRegistry:
             log.error("a defect stopped a command", exc_info=error)
 
 
-def _assignment(request: cluster.RegisterFragmentRequest) -> Assignment:
+def _assignment(request: cluster.RegisterFragmentRequest, *, resumed: bool = False) -> Assignment:
     return Assignment(
         uid=request.fragment.uid,
         epoch=request.fragment.epoch,
@@ -396,6 +419,10 @@ def _assignment(request: cluster.RegisterFragmentRequest) -> Assignment:
         query_uid=request.query_uid,
         plan=request.plan,
         edges=tuple(request.edges),
+        topics={topic.edge: topic for topic in request.topics},
+        errors=request.errors if request.HasField("errors") else None,
+        mode=request.mode,
+        resumed=resumed,
     )
 
 

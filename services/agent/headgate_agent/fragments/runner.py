@@ -1,18 +1,20 @@
 """How a fragment is executed.
 
 Contract of `Runner`: `check` refuses, with PLAN_UNSUPPORTED, what it can never run. `start` begins a run and returns at
-once; the run tells how it goes through `report`, on the event loop and not before `start` has returned: RUNNING once or
-not at all, then exactly one end (TERMINATED, FAILED, or STOPPED after `drain`), unless it is stopped first. Contract of
-`Run`: `drain` lets it emit everything that it has and then end; `stop` ends it at once and returns when nothing of it
-runs any more, and nothing is reported after that. Both may be called more than once.
+once; the run tells how it goes through `report`, on the event loop and not before `start` has returned: what it waits
+for, any number of times; RUNNING once or not at all; then exactly one end (TERMINATED, FAILED, or STOPPED after
+`drain`), unless it is stopped first. `discard` removes what runs of a fragment have left outside of edges; it is called
+when none of them runs and none will. Contract of `Run`: `drain` lets it emit everything that it has and then end;
+`stop` ends it at once and returns when nothing of it runs any more, and nothing is reported after that. Both may be
+called more than once. `progress` says how it is doing; None if there is nothing to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headgate.catalog import v1 as catalog
@@ -31,14 +33,27 @@ class Assignment:
     query_uid: str
     plan: catalog.FragmentPlan
     edges: Sequence[catalog.EdgePlan]
+    # Topics of the edges, by the ordinal of the edge.
+    topics: Mapping[int, cluster.EdgeTopic] = field(default_factory=dict)
+    # Where records go that cannot be read.
+    errors: cluster.EdgeTopic | None = None
+    mode: catalog.QueryMode.ValueType = catalog.QUERY_MODE_UNSPECIFIED
+    # Whether the run was begun by an earlier process of this agent, and may still go on elsewhere.
+    resumed: bool = False
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For logs."""
+        return {"query": self.query, "fragment": self.plan.ordinal, "epoch": self.epoch}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a run goes: a state, and why where it FAILED."""
+    """How a run goes: a state, why where it FAILED, and what it waits for where it is only STARTED."""
 
     state: catalog.FragmentState.ValueType
     error: cluster.FragmentError | None = None
+    waiting: str = ""
 
 
 RUNNING = Report(catalog.FRAGMENT_STATE_RUNNING)
@@ -51,7 +66,13 @@ def failed(reason: str, message: str, *, transient: bool) -> Report:
     return Report(catalog.FRAGMENT_STATE_FAILED, error)
 
 
+def waits(what: str) -> Report:
+    return Report(catalog.FRAGMENT_STATE_STARTED, waiting=what)
+
+
 class Run(Protocol):
+    def progress(self) -> catalog.FragmentProgress | None: ...
+
     def drain(self) -> None: ...
 
     async def stop(self) -> None: ...
@@ -61,6 +82,8 @@ class Runner(Protocol):
     def check(self, assignment: Assignment) -> None: ...
 
     def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run: ...
+
+    async def discard(self, assignment: Assignment) -> None: ...
 
 
 class SimulatedRunner:
@@ -74,11 +97,11 @@ class SimulatedRunner:
         """It can pretend to run anything."""
 
     def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
-        log.info(
-            "simulated run: no data is read or written",
-            extra={"query": assignment.query, "fragment": assignment.plan.ordinal, "epoch": assignment.epoch},
-        )
+        log.info("simulated run: no data is read or written", extra=assignment.facts)
         return SimulatedRun(duration_of(assignment.plan), report)
+
+    async def discard(self, assignment: Assignment) -> None:
+        """Its runs leave nothing."""
 
 
 class SimulatedRun:
@@ -86,6 +109,9 @@ class SimulatedRun:
         self._report = report
         self._drained = asyncio.Event()
         self._task = asyncio.create_task(self._run(duration))
+
+    def progress(self) -> None:
+        return None
 
     def drain(self) -> None:
         self._drained.set()

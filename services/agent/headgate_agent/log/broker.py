@@ -28,14 +28,18 @@ from headgate_agent.log.access import (
 )
 from headgate_agent.log.assignment import Assignment
 from headgate_agent.log.contract import Appended, Held, NotLeader, PartitionKey, StaleEpoch
+from headgate_agent.log.edge_runs import CatalogRuns, run_of
 from headgate_agent.log.edges import Edges, replay
 from headgate_agent.log.fetching import Fetching
 from headgate_agent.log.led import Led
 from headgate_agent.log.metadata import LogCatalog, SessionMetadata, key_of, leader_ref, ref
+from headgate_agent.log.object_edges import ObjectEdges
+from headgate_agent.log.partition import Partition
 from headgate_agent.log.taking import begin
 from headgate_agent.log.transfer import Transfers
 from headgate_agent.log.view import CatalogView
 from headgate_agent.log.wal import Barrier, WalStopped
+from headgate_agent.log.wal_edges import WalEdges
 from headgate_agent.log.world import BrokerSettings, Session, World
 from headgate_common.errors import HeadgateError
 
@@ -93,8 +97,26 @@ class Broker:
         self._wake = asyncio.Event()
         self._transfers = Transfers(self)
         self._fetching = Fetching(self._leads, world.metrics)
-        self.edges = Edges(world.wal, lambda key: self._leads(key).partition)
+        self.edges = self._edges()
         view.listen(self._wake.set)
+
+    def _edges(self) -> Edges:
+        world, runs = self.world, CatalogRuns(self.catalog, lambda: self.session)
+
+        def find(key: PartitionKey) -> Partition:
+            return self._leads(key).partition
+
+        in_objects = ObjectEdges(
+            find,
+            runs,
+            world.objects,
+            work=world.work,
+            ids=world.ids,
+            source=world.source,
+            backoff=self.settings.upload_backoff,
+            removed=self._remove,
+        )
+        return Edges(find, WalEdges(world.wal, find), in_objects, runs)
 
     @property
     def session(self) -> str | None:
@@ -154,6 +176,7 @@ class Broker:
         if self._acquiring is not None:
             self._acquiring.cancel()
         await self._transfers.close()
+        await self.edges.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.world.wal.close()
 
@@ -178,6 +201,10 @@ class Broker:
     def bounds(self, key: PartitionKey) -> Bounds:
         return self._leads(key).bounds
 
+    async def size(self, key: PartitionKey) -> int:
+        """Bytes of what can be read, as they are stored."""
+        return await self._leads(key).size()
+
     async def records(self, key: PartitionKey, offset: int, max_bytes: int) -> bytes:
         """Acknowledged batches from the one that holds `offset` on, without waiting for more."""
         return b"".join(await self._leads(key).read(offset, max_bytes))
@@ -192,23 +219,25 @@ class Broker:
         led = self._leads(key)
         if not 0 <= before <= led.partition.durable:
             raise OffsetOutOfRange(f"{led.partition.name} ends at {led.partition.durable}, before {before}")
+        if led.topic.internal:
+            # Whoever reads an edge trims it with every batch and keeps its own position: the catalog is told in time,
+            # and until then a new leader still has what was trimmed.
+            led.trim(before)
+            return led.partition.log_start
         if before > led.partition.committed:
             await led.partition.flush()
         await self.trim(led, before)
         return led.partition.log_start
 
     async def trim(self, led: Led, log_start: int) -> int:
-        """Moves the start of a partition forward, in the catalog first; answers how many segments went with it."""
-        part = led.partition
-        if log_start <= part.log_start:
-            return 0
-        trim = api.PartitionTrim(leader=leader_ref(part.key, part.epoch), log_start=log_start)
-        request = api.TrimPartitionsRequest(session_id=led.session, trims=[trim])
-        answer: api.TrimPartitionsResponse = await self.ask_as_leader(led, "TrimPartitions", request)
-        part.trimmed(log_start)
-        led.segments.trim(log_start)
-        self.removed([segment.key for segment in answer.removed])
-        return len(answer.removed)
+        """Moves the start of a partition forward, in the catalog too; answers how many segments went with it."""
+        gone = led.trim(log_start)
+        try:
+            await led.partition.tell_trim()
+        except NotLeader as error:
+            self.retire(led, str(error), type(error))
+            raise
+        return gone
 
     async def ask_as_leader(self, led: Led, method: str, request: Message) -> Any:
         """Asks the catalog for something that only the leader may; what it refuses ends the leadership."""
@@ -230,6 +259,9 @@ class Broker:
         self.world.metrics.lost.inc()
         log.info("partition no longer led", extra=self._fields(led, reason=reason))
         self._retiring[key] = asyncio.ensure_future(self._retire(led))
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        self.removed(keys)
 
     def wake(self) -> None:
         self._wake.set()
@@ -278,7 +310,10 @@ class Broker:
                 self.retire(led, "the session may have ended")
         if self._metadata is not None:
             self._metadata.close()
-        self._metadata = SessionMetadata(self.catalog, session) if session is not None else None
+        if session is None:
+            self._metadata = None
+        else:
+            self._metadata = SessionMetadata(self.catalog, session, self._remove)
         self._refused.clear()
 
     def _until_next_look(self) -> float:
@@ -413,6 +448,7 @@ class Broker:
             return
         self.held.pop(key, None)
         self._refused.pop(key, None)
+        self.edges.learn(key, [run_of(run) for run in acquired.runs])
         self.led[key] = led
         self.world.metrics.acquired.inc()
         log.info("partition led", extra=self._fields(led, offset=led.partition.next, committed=led.partition.committed))

@@ -79,6 +79,14 @@ class Metadata(Protocol):
         self, key: PartitionKey, epoch: int, segment: SegmentInfo, producers: Sequence[Producer]
     ) -> None: ...
 
+    async def trim(self, key: PartitionKey, epoch: int, log_start: int) -> None:
+        """Moves the start forward; above the committed offset, that moves with it."""
+        ...
+
+    def shown(self, key: PartitionKey, segment: SegmentInfo) -> None:
+        """A commit of stages has made a segment visible."""
+        ...
+
 
 class Grant(Protocol):
     """Whether this process may still act, by its own clock."""

@@ -27,8 +27,6 @@ class EdgeService:
         self._broker = broker
         self._edges = broker.edges
         self._clock = clock
-        # The highest epoch of a reader that has trimmed, by topic and fragment.
-        self._readers: dict[tuple[str, str], int] = {}
 
     async def open_writer(self, request: api.OpenWriterRequest, call: Call) -> api.OpenWriterResponse:
         keys = [key for uid in request.topic_uids for key in self._keys(uid)]
@@ -67,10 +65,13 @@ class EdgeService:
         ended = self._edges.ended(request.topic_uid)
         for key in self._keys(request.topic_uid):
             try:
+                size = await self._broker.size(key)
                 bounds = self._broker.bounds(key)
             except EXPECTED as error:
                 raise self._refusal(error, key) from error
-            answer.partitions.add(log_start=bounds.log_start, high_watermark=bounds.high_watermark, ended=ended)
+            answer.partitions.add(
+                log_start=bounds.log_start, high_watermark=bounds.high_watermark, bytes=size, ended=ended
+            )
         return answer
 
     async def read_edge(self, request: api.ReadEdgeRequest, call: Call) -> AsyncGenerator[api.ReadEdgeResponse, None]:
@@ -93,11 +94,12 @@ class EdgeService:
             yield part
 
     async def trim_edge(self, request: api.TrimEdgeRequest, call: Call) -> api.TrimEdgeResponse:
-        reader = (request.topic_uid, request.reader.fragment_uid)
-        if request.reader.epoch < self._readers.get(reader, 0):
-            raise HeadgateError(STALE_EPOCH, f"epoch {self._readers[reader]} of {reader[1]} reads this edge now")
-        self._readers[reader] = request.reader.epoch
-        for key, start in zip(self._keys(request.topic_uid), request.log_starts, strict=False):
+        keys = self._keys(request.topic_uid)
+        try:
+            await self._edges.open_reader(request.reader.fragment_uid, request.reader.epoch, keys)
+        except (*EXPECTED, StaleWriter) as error:
+            raise self._refusal(error, keys[0]) from error
+        for key, start in zip(keys, request.log_starts, strict=False):
             try:
                 await self._broker.delete_records(key, start)
             except EXPECTED as error:

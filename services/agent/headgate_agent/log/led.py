@@ -59,6 +59,15 @@ class Led:
         self.topic = topic
         self.partition.settings = settings_of(topic, limits)
 
+    def trim(self, log_start: int) -> int:
+        """Moves the start forward, here and for now; how many known segments went with it is the answer."""
+        self.partition.trim(log_start)
+        return self.segments.trim(log_start)
+
+    async def size(self) -> int:
+        """Bytes from the start to the high watermark, as they are stored: whole segments, and what none holds yet."""
+        return await self.segments.size() + self.partition.unread_bytes
+
     async def read(self, offset: int, max_bytes: int) -> list[bytes]:
         """Acknowledged batches from the one that holds `offset` on; none at the end."""
         found = self.in_memory(offset, max_bytes)

@@ -79,7 +79,8 @@ class LocalObjects:
 
     def _find(self, prefix: str) -> list[StoredObject]:
         found: list[StoredObject] = []
-        for path in sorted(self._folder.rglob("*")):
+        within = self._folder / prefix.rpartition("/")[0]
+        for path in sorted(within.rglob("*")) if within.is_dir() else ():
             key = path.relative_to(self._folder).as_posix()
             if not key.startswith(prefix) or path.name.startswith(_UNFINISHED):
                 continue

@@ -144,11 +144,16 @@ class Together(Generic[T]):
 class SessionMetadata:
     """`contract.Metadata` under one session."""
 
-    def __init__(self, catalog: LogCatalog, session_id: str) -> None:
+    def __init__(
+        self, catalog: LogCatalog, session_id: str, removed: Callable[[Sequence[str]], None] = lambda keys: None
+    ) -> None:
+        """`removed` is told the objects of segments that went with the start of a partition."""
         self._catalog = catalog
         self.session_id = session_id
+        self._removed = removed
         self._commits: Together[api.SegmentCommit] = Together(self._commit)
         self._reservations: Together[api.OffsetReservation] = Together(self._reserve)
+        self._trims: Together[api.PartitionTrim] = Together(self._trim)
 
     async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None:
         await self._reservations.put(api.OffsetReservation(leader=leader_ref(key, epoch), until_offset=until))
@@ -162,10 +167,23 @@ class SessionMetadata:
             )
         )
 
+    async def trim(self, key: PartitionKey, epoch: int, log_start: int) -> None:
+        try:
+            await self._trims.put(api.PartitionTrim(leader=leader_ref(key, epoch), log_start=log_start))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise NotLeader("the session has ended") from None
+
+    def shown(self, key: PartitionKey, segment: SegmentInfo) -> None:
+        return
+
     def close(self) -> None:
         """The session has ended: whoever still waits is cancelled."""
         self._commits.close()
         self._reservations.close()
+        self._trims.close()
 
     async def _commit(self, commits: Sequence[api.SegmentCommit], wanted: Callable[[], bool]) -> None:
         request = api.CommitSegmentsRequest(session_id=self.session_id, commits=commits)
@@ -174,6 +192,11 @@ class SessionMetadata:
     async def _reserve(self, reservations: Sequence[api.OffsetReservation], wanted: Callable[[], bool]) -> None:
         request = api.ReserveOffsetsRequest(session_id=self.session_id, reservations=reservations)
         await self._catalog.ask("ReserveOffsets", request, wanted=wanted)
+
+    async def _trim(self, trims: Sequence[api.PartitionTrim], wanted: Callable[[], bool]) -> None:
+        request = api.TrimPartitionsRequest(session_id=self.session_id, trims=trims)
+        answer: api.TrimPartitionsResponse = await self._catalog.ask("TrimPartitions", request, wanted=wanted)
+        self._removed([segment.key for segment in answer.removed])
 
 
 def ref(key: PartitionKey) -> api.PartitionRef:

@@ -3,7 +3,8 @@
 Contract: `create` returns when the object is durable under its key, or raises: `ObjectExists` if the key is taken (and
 then the object that is there is untouched), `ObjectStoreFailed` otherwise, and then it may be there or not. An object
 is never changed once it is there. `read` answers exactly the bytes asked for, or raises `ObjectMissing` or
-`ObjectStoreFailed`. `find` is for looking for orphans, never for deciding what a topic holds: that is the catalog's.
+`ObjectStoreFailed`. `find` is for looking for orphans, and for stages that a commit names, never for deciding what a
+topic holds: that is the catalog's.
 """
 
 from __future__ import annotations

@@ -11,6 +11,11 @@ Offsets, from old to new:
                  |            |          first offset not yet given to a batch
                  |            first offset not yet acknowledged: the high watermark, where readers stop
                  first offset that no segment in the catalog holds
+
+The start moves here first, and the catalog is told before the next upload, or when somebody wants to be sure
+(`tell_trim`). What a WAL partition acknowledged and its start has passed is never uploaded; until the catalog is told,
+the write-ahead log keeps it. A new leader begins at the start that the catalog was told last: it may have more than is
+needed, never less.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from headgate_agent.log.contract import (
@@ -145,6 +151,9 @@ class Partition:
         # Produces that wait for room go one behind the other, and those that come later behind them.
         self._turn = asyncio.Lock()
         self._queued = 0
+        # Whoever changes where the partition ends or begins in the catalog does so alone.
+        self._publishing = asyncio.Lock()
+        self._told_start = start.log_start
         self._memory.pressed.add(self._hurry)
 
     @property
@@ -273,9 +282,76 @@ class Partition:
     def unseal(self) -> None:
         self._sealed = None
 
-    def trimmed(self, log_start: int) -> None:
-        """The catalog has moved the start forward."""
+    def trim(self, log_start: int) -> None:
+        """Moves the start forward; nothing before it is read any more. See `tell_trim`."""
         self.log_start = max(self.log_start, log_start)
+
+    async def tell_trim(self) -> None:
+        """Returns when the catalog knows the start, or of a WAL partition the last whole batch before it."""
+        async with self._publishing:
+            await self._tell_trim()
+
+    async def _tell_trim(self) -> None:
+        start = self._whole_start()
+        if start <= self._told_start:
+            return
+        self._check_lost()
+        try:
+            await self._metadata.trim(self.key, self.epoch, start)
+        except NotLeader as error:
+            self.lose(str(error), type(error))
+            raise
+        self._told_start = start
+        if start > self.committed:
+            self._settle(start)
+
+    def _whole_start(self) -> int:
+        """The start, or the first batch that is needed where no segment can begin there."""
+        if self.log_start <= self.committed:
+            return self.log_start
+        at = self.committed
+        for batch in self._tail.unsettled():
+            if batch.header.next_offset > self.log_start:
+                break
+            at = batch.header.next_offset
+        return at
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[int]:
+        """Keeps everything else out while stages are put behind what is there: yields the offset where that ends, and
+        the catalog knows everything before it. OBJECT partitions only."""
+        self._check_open()
+        self._queued += 1
+        try:
+            async with self._turn:
+                await self.flush()
+                async with self._publishing:
+                    self._check_open()
+                    yield self.committed
+        finally:
+            self._queued -= 1
+
+    def shown(self, segments: Sequence[tuple[SegmentInfo, bytes | None]]) -> None:
+        """A commit of stages has made segments visible, while this partition was held for it. Those that come with
+        their batches are read from memory while there is room."""
+        for segment, data in segments:
+            self._metadata.shown(self.key, segment)
+            if data is None:
+                # What is in memory must not end in a gap.
+                self._tail.settle(segment.next_offset)
+                self._tail.release()
+            else:
+                self._keep(segment, data)
+        self.next = segments[-1][0].next_offset
+        self._settle(self.next)
+
+    def _keep(self, segment: SegmentInfo, data: bytes) -> None:
+        offset = segment.base_offset
+        for header in headers(data):
+            stored = placed(data, header, offset, segment.epoch)
+            batch = TailBatch(header_at(stored, 0), stored, 0, self._clock.monotonic())
+            self._tail.append(batch)
+            offset = batch.header.next_offset
 
     def lose(self, reason: str, kind: type[NotLeader] = NotLeader) -> None:
         """Ends leadership: everyone who waits is told with that kind of error, nothing more is answered."""
@@ -296,6 +372,19 @@ class Partition:
     def oldest_wal_file(self) -> int | None:
         """The first write-ahead file that still holds something of this partition that no segment does."""
         return min((batch.wal_file for batch in self._tail.unsettled() if batch.wal_file), default=None)
+
+    @property
+    def trim_untold(self) -> bool:
+        """Whether the catalog could be told of a later start."""
+        return self._whole_start() > self._told_start
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes from the start on that are acknowledged and in no segment."""
+        if self.log_start <= self.committed and self.durable == self.next:
+            return self._tail.unsettled_bytes
+        wanted = (batch for batch in self._tail.unsettled() if batch.header.next_offset > self.log_start)
+        return sum(len(batch.data) for batch in wanted if batch.header.next_offset <= self.durable)
 
     @property
     def unflushed_bytes(self) -> int:
@@ -420,6 +509,14 @@ class Partition:
 
     async def _upload(self) -> None:
         """Puts what is in memory into one segment, and tells the catalog."""
+        async with self._publishing:
+            if self._whole_start() > self.committed:
+                # What is left may not be due yet.
+                await self._tell_trim()
+                return
+            await self._upload_tail()
+
+    async def _upload_tail(self) -> None:
         limit = self.next if self.settings.durability is Durability.OBJECT else self.durable
         chosen: list[TailBatch] = []
         size = 0

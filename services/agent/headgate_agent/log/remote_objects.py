@@ -33,7 +33,7 @@ class RemoteObjects:
         try:
             await self._ask(obstore.put_async(self._store, key, data, mode="create", use_multipart=False))
         except (AlreadyExistsError, PreconditionError) as error:
-            if await self._size(key) != len(data):
+            if await self._size(key) is None:
                 raise ObjectStoreFailed(f"{key}: a conflict, and the object is not there: {error}") from error
             raise ObjectExists(key) from error
 
@@ -54,7 +54,9 @@ class RemoteObjects:
             return
 
     async def find(self, prefix: str) -> AsyncIterator[StoredObject]:
-        pages = obstore.list(self._store, chunk_size=_LISTED_AT_ONCE)
+        # The library takes whole folders for a prefix.
+        folder = prefix.rpartition("/")[0]
+        pages = obstore.list(self._store, prefix=folder or None, chunk_size=_LISTED_AT_ONCE)
         while True:
             page = await self._ask(anext(pages, None))
             if not page:

@@ -7,6 +7,10 @@
 
 A reader fetches the footer and index with one range read of the tail, then only the blocks it needs. Batches that the
 client compressed are not compressed again.
+
+A stage of an edge has the same form but for the magic of its footer, HGT1: its offsets count from 0 and its batches
+have no epoch, because where they will be is known only to the commit that names it. Whoever reads it as a segment
+places them (`Index.at`, `place`).
 """
 
 from __future__ import annotations
@@ -14,14 +18,15 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import lz4.block
 from crc32c import crc32c
 
-from headgate_agent.log.record_batch import BatchHeader, headers
+from headgate_agent.log.record_batch import BatchHeader, headers, patch
 
 MAGIC = b"HGS1"
+STAGE_MAGIC = b"HGT1"
 # base_offset, next_offset, records, min_timestamp, max_timestamp, index position, index size, blocks, CRC of the index,
 # CRC of the footer before it, magic
 _FOOTER = struct.Struct(">qqqqqqIII")
@@ -59,6 +64,16 @@ class Index:
     min_timestamp: int
     max_timestamp: int
     blocks: tuple[Block, ...]
+    # Of a stage: its offsets are those of no partition yet, or were moved by `shift`.
+    staged: bool = False
+    shift: int = 0
+
+    def at(self, base_offset: int) -> Index:
+        """The index of a stage that was committed at an offset."""
+        shift = base_offset - self.base_offset
+        blocks = tuple(replace(block, base_offset=block.base_offset + shift) for block in self.blocks)
+        end = self.next_offset + shift
+        return replace(self, base_offset=base_offset, next_offset=end, blocks=blocks, shift=self.shift + shift)
 
     def from_offset(self, offset: int) -> tuple[Block, ...]:
         """The blocks from the one that holds `offset` on."""
@@ -78,8 +93,9 @@ class Index:
 class SegmentWriter:
     """Gathers batches, in offset order, and yields the bytes of the segment. Not for use after `finish`."""
 
-    def __init__(self, block_bytes: int = DEFAULT_BLOCK_BYTES) -> None:
+    def __init__(self, block_bytes: int = DEFAULT_BLOCK_BYTES, *, staged: bool = False) -> None:
         self._block_bytes = block_bytes
+        self._footer_magic = STAGE_MAGIC if staged else MAGIC
         self._parts: list[bytes] = [MAGIC]
         self._position = len(MAGIC)
         self._blocks: list[Block] = []
@@ -138,7 +154,7 @@ class SegmentWriter:
             len(self._blocks),
             crc32c(index),
         )
-        return [*self._parts, index, fixed, _FOOTER_TAIL.pack(crc32c(fixed), MAGIC)]
+        return [*self._parts, index, fixed, _FOOTER_TAIL.pack(crc32c(fixed), self._footer_magic)]
 
     def _close_block(self) -> None:
         data = b"".join(self._pending)
@@ -162,7 +178,7 @@ def read_index(tail: bytes, segment_bytes: int) -> Index | int:
     footer = tail[-FOOTER_BYTES:]
     fixed = footer[: _FOOTER.size]
     crc, magic = _FOOTER_TAIL.unpack(footer[_FOOTER.size :])
-    if magic != MAGIC or crc != crc32c(fixed):
+    if magic not in (MAGIC, STAGE_MAGIC) or crc != crc32c(fixed):
         raise CorruptSegment("the footer is not a segment's, or is damaged")
     base, following, records, oldest, newest, at, size, blocks, index_crc = _FOOTER.unpack(fixed)
     if at + size + FOOTER_BYTES != segment_bytes or at < len(MAGIC):
@@ -173,7 +189,7 @@ def read_index(tail: bytes, segment_bytes: int) -> Index | int:
     index = tail[len(tail) - needed : len(tail) - FOOTER_BYTES]
     if crc32c(index) != index_crc:
         raise CorruptSegment("the index is damaged")
-    return Index(base, following, records, oldest, newest, _decode_index(index, blocks))
+    return Index(base, following, records, oldest, newest, _decode_index(index, blocks), staged=magic == STAGE_MAGIC)
 
 
 def stored_range(block: Block) -> tuple[int, int]:
@@ -194,6 +210,14 @@ def unpack_block(block: Block, data: bytes) -> bytes:
         return bytes(lz4.block.decompress(stored, uncompressed_size=block.size))
     except lz4.block.LZ4BlockError as error:
         raise CorruptSegment(f"block at {block.position} does not unpack: {error}") from error
+
+
+def place(data: bytes, shift: int, leader_epoch: int) -> bytes:
+    """The batches of a block of a stage, where they were committed."""
+    placed = bytearray(data)
+    for header in headers(data):
+        patch(placed, header.position, header.base_offset + shift, leader_epoch)
+    return bytes(placed)
 
 
 def batches_from(data: bytes, offset: int) -> memoryview:

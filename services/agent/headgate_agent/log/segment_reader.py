@@ -21,6 +21,7 @@ from headgate_agent.log.segment import (
     CorruptSegment,
     Index,
     batches_from,
+    place,
     read_index,
     stored_range,
     unpack_block,
@@ -44,6 +45,8 @@ class SegmentRef:
     size: int
     base_offset: int
     next_offset: int
+    # Of the leader that committed it; batches of a stage get it when they are read.
+    epoch: int = 0
 
 
 class SharedFetches(Generic[K, V]):
@@ -96,14 +99,15 @@ class SegmentReader:
 
     async def read(self, segment: SegmentRef, offset: int, max_bytes: int) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on: at least one, then while they fit into `max_bytes`."""
-        blocks = _enough((await self.index(segment)).from_offset(offset), max_bytes)
-        parts = [batches_from(data, offset) for data in await self._blocks(segment.key, blocks)]
+        index = await self.index(segment)
+        blocks = _enough(index.from_offset(offset), max_bytes)
+        parts = [batches_from(data, offset) for data in await self._blocks(segment, index, blocks)]
         return [part for part in parts if len(part)]
 
     async def batches_since(self, segment: SegmentRef, timestamp: int) -> bytes:
         """The batches of the first block that may hold a record of at least that time; empty if none does."""
-        blocks = (await self.index(segment)).from_timestamp(timestamp)[:1]
-        return b"".join(await self._blocks(segment.key, blocks))
+        index = await self.index(segment)
+        return b"".join(await self._blocks(segment, index, index.from_timestamp(timestamp)[:1]))
 
     async def _fetch_index(self, segment: SegmentRef) -> Index:
         wanted = min(_TAIL_GUESS, segment.size)
@@ -111,12 +115,14 @@ class SegmentReader:
             tail = await self._range(segment.key, segment.size - wanted, wanted)
             answer = read_index(tail, segment.size)
             if isinstance(answer, Index):
-                self._remember(segment, answer)
-                return answer
+                return self._remember(segment, answer)
             wanted = answer
         raise CorruptSegment(f"{segment.key}: the footer does not say how long the index is")
 
-    def _remember(self, segment: SegmentRef, index: Index) -> None:
+    def _remember(self, segment: SegmentRef, index: Index) -> Index:
+        if index.staged:
+            # A stage is committed once, so where it is never changes.
+            index = index.at(segment.base_offset)
         if (index.base_offset, index.next_offset) != (segment.base_offset, segment.next_offset):
             raise CorruptSegment(
                 f"{segment.key} holds {index.base_offset} to {index.next_offset}, "
@@ -125,26 +131,26 @@ class SegmentReader:
         self._indexes[segment.key] = index
         while len(self._indexes) > self._most_indexes:
             self._indexes.popitem(last=False)
+        return index
 
-    async def _blocks(self, key: str, blocks: Sequence[Block]) -> list[bytes]:
+    async def _blocks(self, segment: SegmentRef, index: Index, blocks: Sequence[Block]) -> list[bytes]:
+        key = segment.key
         found = {block.position: self._cache.get(BlockKey(key, block.position)) for block in blocks}
         for run in _runs([block for block in blocks if found[block.position] is None]):
             start = run[0].position
             end = sum(stored_range(run[-1]))
-            fetched = await self._block_fetches.get((key, start, end), partial(self._fetch, key, run))
+            fetched = await self._block_fetches.get((key, start, end), partial(self._fetch, segment, index, run))
             for block, data in zip(run, fetched, strict=True):
                 found[block.position] = data
         return [data for data in found.values() if data is not None]
 
-    async def _fetch(self, key: str, run: Sequence[Block]) -> Sequence[bytes]:
+    async def _fetch(self, segment: SegmentRef, index: Index, run: Sequence[Block]) -> Sequence[bytes]:
         start = run[0].position
-        raw = await self._range(key, start, sum(stored_range(run[-1])) - start)
-        if len(raw) <= _UNPACK_INLINE:
-            unpacked = _unpack_run(run, raw)
-        else:
-            unpacked = await self._work.run(lambda: _unpack_run(run, raw))
+        raw = await self._range(segment.key, start, sum(stored_range(run[-1])) - start)
+        unpack = partial(_unpack_run, run, raw, (index.shift, segment.epoch) if index.staged else None)
+        unpacked = unpack() if len(raw) <= _UNPACK_INLINE else await self._work.run(unpack)
         for block, data in zip(run, unpacked, strict=True):
-            self._cache.put(BlockKey(key, block.position), data)
+            self._cache.put(BlockKey(segment.key, block.position), data)
         return unpacked
 
     async def _range(self, key: str, start: int, length: int) -> bytes:
@@ -157,12 +163,14 @@ class SegmentReader:
         return found
 
 
-def _unpack_run(run: Sequence[Block], raw: bytes) -> list[bytes]:
+def _unpack_run(run: Sequence[Block], raw: bytes, placing: tuple[int, int] | None) -> list[bytes]:
+    """`placing` is where the batches of a stage were committed, and by which epoch."""
     start = run[0].position
     unpacked: list[bytes] = []
     for block in run:
         at, length = stored_range(block)
-        unpacked.append(unpack_block(block, raw[at - start : at - start + length]))
+        data = unpack_block(block, raw[at - start : at - start + length])
+        unpacked.append(place(data, *placing) if placing is not None else data)
     return unpacked
 
 

@@ -27,11 +27,17 @@ class Segments:
         self._loading: asyncio.Task[None] | None = None
         # Grows with every segment that is added.
         self.added = 0
+        self._bytes = 0
 
     async def all(self) -> Sequence[SegmentInfo]:
         """In offset order. Not to be changed."""
         await self._load()
         return self._list
+
+    async def size(self) -> int:
+        """Bytes of all of them."""
+        await self._load()
+        return self._bytes
 
     async def from_offset(self, offset: int, count: int) -> Sequence[SegmentInfo]:
         """The first one that ends after `offset`, and those that follow it."""
@@ -48,20 +54,28 @@ class Segments:
     def add(self, info: SegmentInfo) -> None:
         """The next one has been committed."""
         self.added += 1
+        self._bytes += info.size
         self._list.append(info)
         self._ends.append(info.next_offset)
 
     def replace(self, gone: Sequence[SegmentInfo], merged: SegmentInfo) -> None:
-        at = self._list.index(gone[0])
-        self._list[at : at + len(gone)] = [merged]
-        self._ends[at : at + len(gone)] = [merged.next_offset]
+        """Puts one in the place of those that are left of some: the start may have passed the others meanwhile."""
+        left = [info for info in gone if info.next_offset > self._log_start]
+        if not left:
+            return
+        at = self._list.index(left[0])
+        self._list[at : at + len(left)] = [merged]
+        self._ends[at : at + len(left)] = [merged.next_offset]
+        self._bytes += merged.size - sum(info.size for info in left)
 
-    def trim(self, log_start: int) -> None:
-        """Those that end at or before the new start are gone."""
+    def trim(self, log_start: int) -> int:
+        """Those that end at or before the new start are gone; how many of those that were listed is the answer."""
         self._log_start = max(self._log_start, log_start)
         count = bisect_right(self._ends, log_start)
+        self._bytes -= sum(info.size for info in self._list[:count])
         del self._list[:count]
         del self._ends[:count]
+        return count
 
     async def _load(self) -> None:
         if self._loaded:
@@ -77,10 +91,11 @@ class Segments:
             before = [info for info in listed if info.next_offset > self._log_start]
             self._list[:0] = before
             self._ends[:0] = [info.next_offset for info in before]
+            self._bytes += sum(info.size for info in before)
             self._loaded = True
         finally:
             self._loading = None
 
 
 def ref_of(info: SegmentInfo) -> SegmentRef:
-    return SegmentRef(info.key, info.size, info.base_offset, info.next_offset)
+    return SegmentRef(info.key, info.size, info.base_offset, info.next_offset, info.epoch)

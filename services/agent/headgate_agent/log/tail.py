@@ -133,6 +133,11 @@ class Tail:
             self._head = 0
         return size
 
+    def release(self) -> None:
+        """Lets go of all that are settled."""
+        while size := self.evict():
+            self._memory.forget(size)
+
     def clear(self) -> None:
         """Gives all memory back; not for use afterwards."""
         self._memory.waits(-self.unsettled_bytes)

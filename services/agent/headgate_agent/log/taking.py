@@ -40,6 +40,12 @@ class _LedMetadata:
         await self.inner.commit(key, epoch, segment, producers)
         self.segments.add(segment)
 
+    async def trim(self, key: PartitionKey, epoch: int, log_start: int) -> None:
+        await self.inner.trim(key, epoch, log_start)
+
+    def shown(self, key: PartitionKey, segment: SegmentInfo) -> None:
+        self.segments.add(segment)
+
 
 def begin(
     acquired: api.AcquiredPartition,

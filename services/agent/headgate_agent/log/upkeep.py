@@ -20,12 +20,13 @@ from headgate.log import v1 as api
 from headgate_agent.log.broker import Broker
 from headgate_agent.log.contract import NotLeader, SegmentInfo
 from headgate_agent.log.led import Led
-from headgate_agent.log.metadata import leader_ref, segment_of
+from headgate_agent.log.metadata import key_of, leader_ref, segment_of
 from headgate_agent.log.metadata import ref as partition_ref
 from headgate_agent.log.objects import ObjectExists
 from headgate_agent.log.record_batch import headers
 from headgate_agent.log.segment import SegmentWriter
 from headgate_agent.log.segments import ref_of
+from headgate_agent.log.stages import may_be_committed, read_name
 from headgate_agent.log.uploading import object_key
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class UpkeepSettings:
     """Times in seconds."""
 
     retention_interval: float = 60.0
+    # The catalog is told of trimmed edges so often: what was trimmed since takes room for as long.
+    trim_interval: float = 10.0
     merge_interval: float = 10.0
     # Segments below this size are merged, when so many of them follow each other.
     merge_below: int = 2 << 20
@@ -66,6 +69,7 @@ class Upkeep:
         one = self._settings
         await asyncio.gather(
             self._every(one.retention_interval, "retention", self.expire),
+            self._every(one.trim_interval, "trimming", self.tell_trims),
             self._every(one.merge_interval, "merging", self.merge),
             self._every(min(5.0, max(one.delete_grace, 0.05)), "deletion", self.delete_doomed),
             self._every(one.orphan_interval, "orphans", self.collect_orphans),
@@ -117,6 +121,15 @@ class Upkeep:
             extra={"partition": led.partition.name, "segments": gone, "log_start": keep_from},
         )
         return gone
+
+    async def tell_trims(self) -> int:
+        """Tells the catalog where edges begin by now; answers how many it told of. They go in one call."""
+        untold = [led.partition for led in self._broker.led.values() if led.partition.trim_untold]
+        told = await asyncio.gather(*(one.tell_trim() for one in untold), return_exceptions=True)
+        for outcome in told:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, NotLeader):
+                raise outcome
+        return sum(outcome is None for outcome in told)
 
     async def merge(self) -> int:
         """Puts one segment in the place of many small ones; answers how many went."""
@@ -207,6 +220,9 @@ class Upkeep:
         return deleted
 
     async def _delete_unknown(self, keys: Sequence[str]) -> int:
+        # First what may become a segment, then what is one: a stage that could not be committed any more when the
+        # first was asked, and is no segment when the second is, never will be.
+        keys = await self._without_stages_in_use(keys)
         if not keys:
             return 0
         answer: api.FindObjectsResponse = await self._broker.catalog.once(
@@ -217,6 +233,28 @@ class Upkeep:
             await self._world.objects.delete(key)
             self._world.metrics.deleted.labels("orphan").inc()
         return len(orphans)
+
+    async def _without_stages_in_use(self, keys: Sequence[str]) -> list[str]:
+        """Leaves out stages that a commit to come may name, however old they are."""
+        staged = {name: stage for name in keys if (stage := read_name(name)) is not None}
+        if not staged:
+            return list(keys)
+        fragments = sorted({time.fragment for _, time in staged.values()})
+        answer: api.FindWritersResponse = await self._broker.catalog.once(
+            "FindWriters", api.FindWritersRequest(fragment_uids=fragments)
+        )
+        open_to = {
+            (key_of(partition), writer.run.fragment_uid): writer.run
+            for writer in answer.writers
+            for partition in writer.partitions
+        }
+        in_use = {
+            name
+            for name, (key, time) in staged.items()
+            if (run := open_to.get((key, time.fragment))) is not None
+            and may_be_committed(time, run.epoch, run.batch_id)
+        }
+        return [name for name in keys if name not in in_use]
 
     async def free_wal(self) -> None:
         """Removes write-ahead files that hold nothing which no segment has."""

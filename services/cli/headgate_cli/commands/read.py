@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from rich.text import Text
 
 from headgate.catalog import v1 as catalog
-from headgate_cli import fields, kinds
+from headgate_cli import fields, kinds, progress
 from headgate_cli.connection import Connection, run
 from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_statement
@@ -156,8 +156,23 @@ async def _describe_query(connection: Connection, name: str, output: Output) -> 
     console.print(Text("".join(f"  {line}\n" for line in query.statement.splitlines()).rstrip("\n")))
     console.print(Text("\nFragments", style="bold"))
     print_table(FRAGMENT.titles[1:], [FRAGMENT.row(fragment)[1:] for fragment in fragments])
+    _print_progress([fragment for fragment in fragments if fragment.HasField("progress")])
     console.print(Text("\nStory", style="bold"))
     print_story(story)
+
+
+def _print_progress(fragments: list[catalog.Fragment]) -> None:
+    """What runs have told of their work, and what slows each of them down."""
+    if not fragments:
+        return
+    console = stdout()
+    console.print(Text("\nProgress", style="bold"))
+    print_table(progress.FRAGMENT_TITLES, [progress.fragment_row(fragment) for fragment in fragments])
+    for fragment in fragments:
+        if fragment.progress.waiting:
+            console.print(Text(f"fragment {fragment.ordinal} waits: {fragment.progress.waiting}"))
+    if any(fragment.progress.bad_records for fragment in fragments):
+        console.print(Text(f"records that could not be read: headgate errors {fragments[0].query}"))
 
 
 def _query_lines(query: catalog.Query) -> list[tuple[str, str]]:

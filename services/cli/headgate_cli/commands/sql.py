@@ -28,9 +28,12 @@ def sql(
     """Run statements, or open the SQL shell.
 
     Statements are separated by ; and run in order; the first that fails ends it with exit code 1. What stands between
-    BEGIN and COMMIT is a bundle: all of it happens, or none. WATCH streams until Ctrl-C.
+    BEGIN and COMMIT is a bundle: all of it happens, or none. WATCH streams until Ctrl-C. A SELECT without INTO is a
+    temporary query: its rows are written as they come, until Ctrl-C, LIMIT or the end of its sources; then it is gone.
 
     Example: headgate sql -c "SHOW QUERIES"
+
+    Example: headgate sql -c "SELECT * FROM cars WHERE speed > 100 LIMIT 10"
 
     Example: headgate sql < traffic.sql
     """

@@ -22,6 +22,9 @@ _KINDS = (
     catalog.RESOURCE_KIND_PHYSICAL_SOURCE,
     catalog.RESOURCE_KIND_SINK,
     catalog.RESOURCE_KIND_QUERY,
+    catalog.RESOURCE_KIND_FRAGMENT,
+    catalog.RESOURCE_KIND_TOPIC,
+    catalog.RESOURCE_KIND_PARTITION,
 )
 
 
@@ -59,8 +62,10 @@ def status(context: typer.Context, coordinator: CoordinatorOption = None, output
         ("agents", _counts(summary["agents"])),
         ("slots", f"{slots['used']} of {slots['total']} in use"),
         ("queries", _counts(summary["queries"])),
+        ("fragments", _counts(summary["fragments"])),
         ("sources", f"{summary['logical_sources']} logical, {summary['physical_sources']} physical"),
         ("sinks", str(summary["sinks"])),
+        ("topics", _topics(summary)),
     ]
     for title, value in lines:
         console.print(Text(f"{title:<12} ", style="bold"), Text(value), sep="")
@@ -78,15 +83,26 @@ def summarise(address: str, snapshot: catalog.GetSnapshotResponse) -> dict[str, 
     for kind, resource in map(of_resource, snapshot.resources):
         by_kind.setdefault(kind.name, []).append(resource)
     agents, queries = by_kind.get("agent", []), by_kind.get(QUERY.name, [])
+    topics = [topic for topic in by_kind.get("topic", []) if not topic.internal]
+    partitions = by_kind.get("partition", [])
     return {
         "coordinator": address,
         "revision": snapshot.revision,
         "agents": dict(Counter(short(catalog.AgentState, agent.state) for agent in agents)),
         "slots": {"used": sum(agent.slots_used for agent in agents), "total": sum(agent.slots for agent in agents)},
         "queries": dict(Counter(short(catalog.QueryState, query.state) for query in queries)),
+        "fragments": dict(Counter(short(catalog.FragmentState, each.state) for each in by_kind.get("fragment", []))),
         "logical_sources": len(by_kind.get("logical_source", [])),
         "physical_sources": len(by_kind.get("physical_source", [])),
         "sinks": len(by_kind.get("sink", [])),
+        "topics": len(topics),
+        "internal_topics": len(by_kind.get("topic", [])) - len(topics),
+        "partitions": len(partitions),
+        "partitions_without_leader": [
+            {"topic": each.topic, "partition": each.index, "reason": each.waiting}
+            for each in partitions
+            if not each.leader
+        ],
         "waiting": [
             {"query": query.name, "state": short(catalog.QueryState, query.state), "reason": waiting_text(query)}
             for query in queries
@@ -98,6 +114,12 @@ def summarise(address: str, snapshot: catalog.GetSnapshotResponse) -> dict[str, 
             if agent.state == catalog.AGENT_STATE_UNREACHABLE
         ],
     }
+
+
+def _topics(summary: dict[str, Any]) -> str:
+    text = f"{summary['topics']} and {summary['internal_topics']} of queries, {summary['partitions']} partitions"
+    missing = len(summary["partitions_without_leader"])
+    return f"{text}, {missing} without a leader" if missing else text
 
 
 def _counts(counts: dict[str, int]) -> str:

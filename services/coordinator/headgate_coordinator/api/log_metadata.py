@@ -13,7 +13,7 @@ from headgate.log import v1 as log
 from headgate.log.v1 import log_metadata_service_pb2
 from headgate_common.dispatch import Call
 from headgate_coordinator.api.mutations import Leading, naming_leader
-from headgate_coordinator.catalog.log import counters, groups, handover, leads, segments
+from headgate_coordinator.catalog.log import counters, edge_runs, groups, handover, leads, segments
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 
@@ -54,6 +54,15 @@ class LogMetadataService:
 
     async def find_objects(self, request: log.FindObjectsRequest, call: Call) -> log.FindObjectsResponse:
         return await self._store.read(lambda tx: segments.find_objects(tx, request))
+
+    async def open_edge(self, request: log.OpenEdgeRequest, call: Call) -> log.OpenEdgeResponse:
+        return await self._write(lambda tx: edge_runs.open_edge(tx, request), call)
+
+    async def commit_stages(self, request: log.CommitStagesRequest, call: Call) -> log.CommitStagesResponse:
+        return await self._write(lambda tx: edge_runs.commit_stages(tx, request), call)
+
+    async def find_writers(self, request: log.FindWritersRequest, call: Call) -> log.FindWritersResponse:
+        return await self._store.read(lambda tx: edge_runs.find_writers(tx, request))
 
     async def create_producer_id(
         self, request: log.CreateProducerIdRequest, call: Call

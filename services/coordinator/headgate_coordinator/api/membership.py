@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from headgate.cluster import v1 as cluster
@@ -19,8 +20,8 @@ from headgate_coordinator.catalog.wire import duration
 class Renewals(Protocol):
     """Where the renewals of sessions are counted."""
 
-    async def renew(self, uid: str, version: int) -> float:
-        """The TTL from now, in seconds; SESSION_EXPIRED or NOT_LEADER otherwise."""
+    async def renew(self, uid: str, version: int, reports: Sequence[cluster.FragmentReport]) -> float:
+        """The TTL from now, in seconds; SESSION_EXPIRED or NOT_LEADER otherwise, and then nothing is kept."""
         ...
 
 
@@ -59,5 +60,5 @@ class MembershipService:
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         with naming_leader(call):
             term = self._leading.require_term()
-            ttl = await self._renewals.renew(request.session_id, request.version)
+            ttl = await self._renewals.renew(request.session_id, request.version, request.reports)
         return cluster.RenewSessionResponse(session_ttl=duration(round(ttl * 1_000_000)), term=term)

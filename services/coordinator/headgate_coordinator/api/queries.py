@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Protocol
+
 from headgate.catalog import v1 as catalog
 from headgate.catalog.v1 import query_service_pb2
 from headgate_common.dispatch import Call
@@ -17,20 +20,28 @@ from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.sql.statements import ExplainStatement, QueryStatement
 
 
+class Reported(Protocol):
+    """How runs are doing, as the leader last heard it; None where it heard nothing."""
+
+    def of(self, fragment_uid: str, epoch: int) -> catalog.FragmentProgress | None: ...
+
+
 class QueryService:
     descriptor = query_service_pb2.DESCRIPTOR.services_by_name["QueryService"]
 
-    def __init__(self, store: Store, mutations: Mutations, planning: Planning) -> None:
+    def __init__(self, store: Store, mutations: Mutations, planning: Planning, reported: Reported) -> None:
         self._store = store
         self._mutations = mutations
         self._planning = planning
+        self._reported = reported
 
     async def create_query(self, request: catalog.CreateQueryRequest, call: Call) -> catalog.CreateQueryResponse:
         parsed: list[QueryStatement] = []
 
         async def plan() -> PlannedQuery:
             if not parsed:
-                parsed.append(only_query(await self._planning.parse(request.statement)))
+                found = only_query(await self._planning.parse(request.statement))
+                parsed.append(replace(found, temporary=request.temporary))
             return await self._planning.plan(parsed[0], request.sink)
 
         def accept(tx: Tx, planned: PlannedQuery) -> catalog.CreateQueryResponse:
@@ -66,7 +77,12 @@ class QueryService:
         return await self._planning.explain(query, request.sink, asked or catalog.EXPLAIN_FORMAT_TEXT)
 
     async def list_fragments(self, request: catalog.ListFragmentsRequest, call: Call) -> catalog.ListFragmentsResponse:
-        return await self._store.read(lambda tx: lists.list_fragments(tx, request))
+        response = await self._store.read(lambda tx: lists.list_fragments(tx, request))
+        for fragment in response.fragments:
+            progress = self._reported.of(fragment.uid, fragment.epoch)
+            if progress is not None:
+                fragment.progress.CopyFrom(progress)
+        return response
 
     async def get_story(self, request: catalog.GetStoryRequest, call: Call) -> catalog.GetStoryResponse:
         if bool(request.query) == bool(request.uid):

@@ -177,6 +177,8 @@ class _Application:
             self._again(fragment, f"agent {self.agent.name} restarted and has not started it")
         elif another_process:
             self._changes.set(fragment, f"agent {self.agent.name} restarted with it", incarnation=self.incarnation)
+        if fragment.state == state == "STARTED" and fragment.waiting != one.waiting:
+            self._changes.set(fragment, waiting=one.waiting)
 
     def _advance(self, fragment: OpenFragment, state: str, error: cluster.FragmentError) -> None:
         """Moves it on to `state` by legal steps."""

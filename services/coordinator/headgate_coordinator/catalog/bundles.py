@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import operations, sources
+from headgate_coordinator.catalog.descriptors.brokers import with_brokers
 from headgate_coordinator.catalog.drafts import Drafts, Trial
 from headgate_coordinator.catalog.operations import OPERATIONS, Rules
 from headgate_coordinator.catalog.plan_uses import PlanChanged
@@ -104,6 +105,10 @@ def _step_of_request(index: int, request: Message, parse: ParseStatements) -> St
                 metadata={"field": field},
             )
     if isinstance(request, catalog.CreateQueryRequest):
+        if request.temporary:
+            raise HeadgateError(
+                INVALID_ARGUMENT, "a temporary query stands alone: create it by itself", metadata={"field": "temporary"}
+            )
         return Step(item=index, request=request, verb="CREATE QUERY", query=only_query(parse(request.statement)))
     return Step(item=index, request=request, verb=OPERATIONS[type(request)].verb)
 
@@ -187,7 +192,7 @@ def perform_planned(tx: Tx, step: Step, rules: Rules, planned: PlannedQuery | No
     operation = OPERATIONS[type(step.request)] if planned is None else operations.create_query_operation(planned)
     try:
         if step.if_not_exists and isinstance(step.request, catalog.CreatePhysicalSourceRequest):
-            sources.refuse_same_locus(tx, step.request)
+            sources.refuse_same_locus(tx, with_brokers(step.request, rules.kafka_brokers))
         resource = operation.apply(tx, step.request, rules)
     except HeadgateError as error:
         if error.reason is ALREADY_EXISTS and step.if_not_exists:

@@ -17,7 +17,7 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import agent_rows, query_states, story
-from headgate_coordinator.catalog.log import topics
+from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.schema import agents, fragments, queries
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import number, short
@@ -52,6 +52,7 @@ _UPDATE = (
         attempts=bindparam("attempts_"),
         last_error=bindparam("last_error_"),
         revision=bindparam("revision_"),
+        waiting=bindparam("waiting_"),
     )
 )
 
@@ -76,6 +77,8 @@ class OpenFragment:
     attempts: int
     last_error: str
     revision: int
+    # What its run waits for before it can be RUNNING; empty if nothing is in its way.
+    waiting: str = ""
 
     @property
     def ended(self) -> bool:
@@ -102,6 +105,7 @@ class OpenFragment:
             last_error=self.last_error,
             revision=self.revision,
             node_local=self.node_local,
+            waiting=self.waiting,
         )
 
 
@@ -122,6 +126,9 @@ class Changes:
         """Changes columns. A change of state, epoch or agent, or any with a cause, is told in the story."""
         before, old_state = fragment.message(), fragment.state
         told = bool(cause) or "state" in values or "epoch" in values
+        if "state" in values or "epoch" in values:
+            # What it waited for ends there; its agent says what it waits for now.
+            values.setdefault("waiting", "")
         for name, value in values.items():
             setattr(fragment, name, value)
         fragment.revision = self.tx.revision
@@ -137,6 +144,7 @@ class Changes:
                 "attempts_": fragment.attempts,
                 "last_error_": fragment.last_error,
                 "revision_": fragment.revision,
+                "waiting_": fragment.waiting,
             }
         )
         self.tx.record("FRAGMENT", fragment.resource_name, fragment.uid, before, fragment.message())
@@ -261,6 +269,7 @@ def opened(row: Row[Any]) -> OpenFragment:
         attempts=row.attempts,
         last_error=row.last_error,
         revision=row.revision,
+        waiting=row.waiting,
     )
 
 
@@ -294,9 +303,9 @@ def release_agent(tx: Tx, agent_uid: str) -> None:
 
 
 def delete_query(tx: Tx, query_uid: str, cause: str = "dropped") -> None:
-    """Deletes an ended query, all of whose fragments are gone, with its fragments and the topics it made for itself.
+    """Deletes an ended query, all of whose fragments are gone, with its fragments and edges.
 
-    Its name is free from now on.
+    Its name is free from now on. Its error rows stay for their time, which runs anew.
     """
     query = query_states.open_query(tx, query_uid)
     if query is None:
@@ -304,7 +313,7 @@ def delete_query(tx: Tx, query_uid: str, cause: str = "dropped") -> None:
     for fragment in fragments_of(tx, query_uid):
         tx.record("FRAGMENT", fragment.resource_name, fragment.uid, fragment.message(), None)
     tx.connection.execute(delete(fragments).where(fragments.c.query_uid == query_uid))
-    topics.delete_topics_of(tx, query_uid)
+    edge_topics.let_go(tx, query_uid)
     query.delete(cause)
 
 

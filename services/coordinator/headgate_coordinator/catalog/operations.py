@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import agents, links, queries, sinks, sources, topology
+from headgate_coordinator.catalog.descriptors.brokers import with_brokers
 from headgate_coordinator.catalog.log import groups, topics
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.queries import PlannedQuery
@@ -33,6 +34,8 @@ class Rules:
     # How many queries one transaction creates at most.
     bundle_queries: int = 100
     topics: TopicRules = field(default_factory=TopicRules)
+    # Of KAFKA sources and sinks that name none.
+    kafka_brokers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ OPERATIONS: dict[type[Message], Operation] = {
         "CREATE PHYSICAL SOURCE",
         catalog.CreatePhysicalSourceResponse,
         "physical_source",
-        lambda tx, request, _: sources.create_physical_source(tx, request),
+        lambda tx, request, rules: sources.create_physical_source(tx, with_brokers(request, rules.kafka_brokers)),
     ),
     catalog.DropPhysicalSourceRequest: Operation(
         "DROP PHYSICAL SOURCE",
@@ -93,7 +96,7 @@ OPERATIONS: dict[type[Message], Operation] = {
         "CREATE SINK",
         catalog.CreateSinkResponse,
         "sink",
-        lambda tx, request, rules: sinks.create_sink(tx, request, rules.schema),
+        lambda tx, request, rules: sinks.create_sink(tx, with_brokers(request, rules.kafka_brokers), rules.schema),
     ),
     catalog.DropSinkRequest: Operation(
         "DROP SINK", catalog.DropSinkResponse, "sink", lambda tx, request, _: sinks.drop_sink(tx, request)
@@ -137,7 +140,9 @@ def create_query_operation(planned: PlannedQuery) -> Operation:
         "CREATE QUERY",
         catalog.CreateQueryResponse,
         "query",
-        lambda tx, request, rules: queries.create_query(tx, request, planned, rules.deployment_deadline_us),
+        lambda tx, request, rules: queries.create_query(
+            tx, request, planned, rules.deployment_deadline_us, rules.topics
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from sqlglot import exp
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import agent_rows, links, sinks, sources
+from headgate_coordinator.catalog.descriptors import BUILT_IN_NAMES, built_in_feeds, built_in_source, is_built_in
 from headgate_coordinator.catalog.plan_uses import PlanChanged
 from headgate_coordinator.catalog.schema import agents, logical_sources, physical_sources
 from headgate_coordinator.catalog.schema import sinks as sinks_table
@@ -76,9 +77,11 @@ class LoadedView:
     _sink_names: Sequence[str]
 
     def logical_source(self, name: str) -> catalog.LogicalSource | None:
-        return self.named.logical.get(name)
+        return built_in_source(name) or self.named.logical.get(name)
 
     def physical_sources(self, logical_uid: str) -> Sequence[catalog.PhysicalSource]:
+        if is_built_in(logical_uid):
+            return built_in_feeds(logical_uid, self.topology.agents, self._agents_named())
         return self.named.physical.get(logical_uid, ())
 
     def sink(self, name: str) -> catalog.Sink | None:
@@ -91,10 +94,15 @@ class LoadedView:
         return self.topology.links
 
     def logical_source_names(self) -> Sequence[str]:
-        return self._logical_names
+        return (*self._logical_names, *sorted(BUILT_IN_NAMES))
 
     def sink_names(self) -> Sequence[str]:
         return self._sink_names
+
+    def _agents_named(self) -> set[str]:
+        """Agents of the sources and sinks that the statement names, where those are bound to one."""
+        physical = (source for feeding in self.named.physical.values() for source in feeding)
+        return {one.agent for one in (*self.named.sinks.values(), *physical) if one.agent}
 
     def with_slots_used(self, more: Mapping[str, int]) -> LoadedView:
         """The same, with so many more slots in use on agents, by their uid."""
@@ -136,7 +144,7 @@ def view_of(tx: Tx, query: QueryStatement, named: Set[str], topology: Topology) 
         revision=tx.revision,
         named=found,
         topology=topology,
-        _logical_names=_suggestions(tx, logical_sources, named - found.logical.keys()),
+        _logical_names=_suggestions(tx, logical_sources, named - found.logical.keys() - BUILT_IN_NAMES),
         _sink_names=_suggestions(tx, sinks_table, _sinks_named(query) - found.sinks.keys()),
     )
 

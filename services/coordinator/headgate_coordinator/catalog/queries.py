@@ -17,6 +17,8 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import query_rows, story
 from headgate_coordinator.catalog.fragments import delete_query, insert_fragments
+from headgate_coordinator.catalog.log import edge_topics
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.pages import page, prefix_filter
 from headgate_coordinator.catalog.plan_uses import require_unchanged
 from headgate_coordinator.catalog.query_rows import COLUMNS, messages, not_found, query_row
@@ -58,9 +60,13 @@ _REFERENCES = {
 
 
 def create_query(
-    tx: Tx, request: catalog.CreateQueryRequest, planned: PlannedQuery, default_deadline_us: int
+    tx: Tx,
+    request: catalog.CreateQueryRequest,
+    planned: PlannedQuery,
+    default_deadline_us: int,
+    topic_rules: TopicRules,
 ) -> catalog.Query:
-    """Accepts a planned query: PENDING, desired RUNNING, its slots reserved."""
+    """Accepts a planned query: PENDING, desired RUNNING, its slots reserved, the topics of its edges there."""
     uid = tx.ids.uid("query")
     name = _name(request.name, planned.name) or uid
     refuse_taken(tx, name)
@@ -80,6 +86,7 @@ def create_query(
         "waiting": waiting.SerializeToString(),
         "failure": None,
         "has_run": False,
+        "temporary": request.temporary,
         "deployment_deadline_us": _deadline(request, planned.deadline_us, default_deadline_us),
         "drain_deadline_us": 0,
         "time": tx.now,
@@ -99,7 +106,21 @@ def create_query(
     tx.record("QUERY", name, uid, None, created)
     story.append(tx, uid, name, to_state="PENDING", cause="created")
     insert_fragments(tx, uid, name, plan)
+    edge_topics.create(tx, uid, plan, topic_rules)
     return created
+
+
+def forget_temporary(tx: Tx, age: float, limit: int) -> int:
+    """Deletes up to `limit` temporary queries that ended more than `age` seconds ago; how many is the answer."""
+    ended = select(queries.c.uid).where(
+        queries.c.temporary,
+        queries.c.state.in_(QUERY_ENDED),
+        queries.c.state_time < tx.now - round(age * 1_000_000),
+    )
+    uids = tx.connection.execute(ended.order_by(queries.c.state_time).limit(limit)).scalars().all()
+    for uid in uids:
+        delete_query(tx, uid, "it was temporary, and has ended")
+    return len(uids)
 
 
 def refuse_taken(tx: Tx, name: str) -> None:

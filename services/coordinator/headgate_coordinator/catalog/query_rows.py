@@ -91,6 +91,7 @@ def message(row: Any, sinks: Sequence[str], physical_sources: Sequence[str], fra
         desired_state=number(catalog.DesiredState, row.desired_state),
         stop_mode=number(catalog.StopMode, row.stop_mode),
         fragment_count=fragment_count,
+        temporary=row.temporary,
         deployment_deadline=duration(row.deployment_deadline_us),
         create_time=timestamp(row.time),
         state_time=timestamp(row.state_time),

@@ -14,9 +14,11 @@ from sqlalchemy import Row, bindparam, delete, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import query_rows, story
+from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.schema import queries, query_links, query_sinks, query_sources
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import number, timestamp
+from headgate_coordinator.query.transitions import QUERY_ENDED
 
 # Queries that one statement names at most.
 BATCH = 400
@@ -69,7 +71,11 @@ class OpenQuery:
     message: catalog.Query
 
     def set_state(self, to: str, cause: str, failure: Failure | None = None) -> None:
-        """One transition. Leaving a state ends what it waited for; reaching RUNNING meets the deployment deadline."""
+        """One transition.
+
+        Leaving a state ends what it waited for, reaching RUNNING meets the deployment deadline, and a query that has
+        ended needs its edges no more.
+        """
         after = self._changed()
         after.state = number(catalog.QueryState, to)
         after.state_time.CopyFrom(timestamp(self.tx.now))
@@ -82,6 +88,8 @@ class OpenQuery:
         before, self.state = self.state, to
         self._write(after, values)
         story.append(self.tx, self.uid, self.name, from_state=before, to_state=to, cause=cause)
+        if to in QUERY_ENDED:
+            edge_topics.let_go(self.tx, self.uid)
 
     def fail(self, failure: Failure) -> None:
         """Notes why it fails, and begins to take it down unless that has begun. The first failure is the one kept."""

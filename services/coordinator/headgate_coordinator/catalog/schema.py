@@ -226,6 +226,7 @@ queries = Table(
     Column("waiting", LargeBinary),  # catalog.v1.Waiting
     Column("failure", LargeBinary),  # catalog.v1.QueryFailure
     Column("has_run", Boolean, nullable=False, default=False),  # RUNNING at least once: the deployment deadline is met
+    Column("temporary", Boolean, nullable=False, default=False),  # rows go to a reader; dropped some time after its end
     Column("plan", LargeBinary, nullable=False),  # catalog.v1.QueryPlan
     Column("deployment_deadline_us", BigInteger, nullable=False),
     Column("drain_deadline_us", BigInteger, nullable=False),
@@ -290,6 +291,7 @@ fragments = Table(
     Column("attempts", Integer, nullable=False),
     Column("last_error", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("waiting", Text, nullable=False),  # What its run waits for before it can be RUNNING, as its agent says.
     UniqueConstraint("query_uid", "ordinal"),
     one_of("kind", ("SOURCE", "COMPUTE", "SINK")),
     one_of("state", FRAGMENT_STATES),

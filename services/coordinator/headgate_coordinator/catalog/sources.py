@@ -14,6 +14,7 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import references
 from headgate_coordinator.catalog.descriptors import (
+    built_in_source,
     redact_source,
     source_descriptor,
     source_locus,
@@ -29,6 +30,7 @@ from headgate_coordinator.errors import (
     INVALID_CONFIG,
     LOGICAL_SOURCE_IN_USE,
     LOGICAL_SOURCE_NOT_FOUND,
+    NAME_RESERVED,
     PHYSICAL_SOURCE_IN_USE,
     PHYSICAL_SOURCE_NOT_FOUND,
     UID_MISMATCH,
@@ -63,6 +65,7 @@ def create_logical_source(
     tx: Tx, request: catalog.CreateLogicalSourceRequest, limits: SchemaLimits
 ) -> catalog.LogicalSource:
     name = fold(request.name)
+    _refuse_built_in(name, "choose another name")
     schema = validate_schema(request.schema, limits)
     if _logical_row(tx, name) is not None:
         raise _exists("logical source", name)
@@ -86,6 +89,7 @@ def create_logical_source(
 def drop_logical_source(tx: Tx, request: catalog.DropLogicalSourceRequest) -> catalog.LogicalSource | None:
     """Deletes a logical source that no physical one feeds."""
     name = fold(request.name)
+    _refuse_built_in(name, "it cannot be dropped")
     row = _logical_row(tx, name)
     if row is None:
         if request.allow_missing:
@@ -106,7 +110,11 @@ def drop_logical_source(tx: Tx, request: catalog.DropLogicalSourceRequest) -> ca
 
 
 def get_logical_source(tx: Tx, request: catalog.GetLogicalSourceRequest) -> catalog.LogicalSource:
+    """A logical source by its name. A built-in one is answered too, though it is in no list: it is not the user's."""
     name = fold(request.name)
+    built_in = built_in_source(name)
+    if built_in is not None:
+        return built_in
     row = _logical_row(tx, name)
     if row is None:
         raise logical_not_found(name)
@@ -138,6 +146,7 @@ def create_physical_source(tx: Tx, request: catalog.CreatePhysicalSourceRequest)
     uid = tx.ids.uid("source")
     name = fold(request.name) if request.name else uid
     logical = fold(request.logical_source)
+    _refuse_built_in(logical, "nothing else can feed it")
     logical_row = _logical_row(tx, logical)
     if logical_row is None:
         raise logical_not_found(logical)
@@ -299,6 +308,17 @@ def _physical_not_found(name: str) -> HeadgateError:
         f"there is no physical source {name}",
         metadata={"kind": "physical source", "name": name},
     )
+
+
+def _refuse_built_in(name: str, what_now: str) -> None:
+    built_in = built_in_source(name)
+    if built_in is not None:
+        same = "" if built_in.name == name else f", another name of {built_in.name}"
+        raise HeadgateError(
+            NAME_RESERVED,
+            f"{name} is a built-in source{same}, which agents feed; {what_now}",
+            metadata={"kind": "logical source", "name": name},
+        )
 
 
 def _exists(kind: str, name: str) -> HeadgateError:

@@ -64,8 +64,11 @@ class AgentClient:
         )
         await self._send(address, "StopFragment", request)
 
-    async def unregister(self, address: str, incarnation: str, uid: str, epoch: int) -> None:
-        request = cluster.UnregisterFragmentRequest(command=self._command(incarnation), fragment=_ref(uid, epoch))
+    async def unregister(self, address: str, incarnation: str, uid: str, epoch: int, *, for_good: bool) -> None:
+        """`for_good` if the fragment will run nowhere any more, so that nothing of it need be kept."""
+        request = cluster.UnregisterFragmentRequest(
+            command=self._command(incarnation), fragment=_ref(uid, epoch), for_good=for_good
+        )
         await self._send(address, "UnregisterFragment", request)
 
     async def status(self, address: str, incarnation: str, since: int, *, timeout: float) -> cluster.GetStatusResponse:

@@ -12,6 +12,7 @@ from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.cluster.agent_client import AgentClient
 from headgate_coordinator.cluster.membership import Membership
 from headgate_coordinator.cluster.presence import Presence
+from headgate_coordinator.cluster.progress import Progress
 from headgate_coordinator.config import Limits, Timings
 from headgate_coordinator.query.advance import ChooseAgent
 from headgate_coordinator.query.reconciler import Reconciler
@@ -46,7 +47,14 @@ class Control:
         self._may_act = may_act
         self._surpassed = surpassed
         self.membership = Membership(store, clock=clock, source=source, timings=timings, limits=limits)
-        self.presence = Presence(store, clock=clock, interval=timings.session_ttl / 3, renewed=self.membership.renewed)
+        self.progress = Progress(store, limit=limits.progress)
+        self.presence = Presence(
+            store,
+            clock=clock,
+            interval=timings.session_ttl / 3,
+            renewed=self.membership.renewed,
+            reported=self.progress.report,
+        )
         self.reconciler = Reconciler(
             store,
             clock=clock,
@@ -72,6 +80,7 @@ class Control:
             for awaitable in (
                 self.membership.run(term, client),
                 self.presence.run(term),
+                self.progress.run(term),
                 self.reconciler.run(term, client),
                 *(other(term) for other in self._others),
             )

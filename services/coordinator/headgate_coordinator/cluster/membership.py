@@ -380,7 +380,8 @@ class Membership:
         try:
             for run, incarnation in list(agent.zombies.items()):
                 try:
-                    await self._client.unregister(agent.address, incarnation, run.uid, run.epoch)
+                    # A run of the fragment elsewhere may need what this one has kept.
+                    await self._client.unregister(agent.address, incarnation, run.uid, run.epoch, for_good=False)
                 except HeadgateError as error:
                     if error.reason.name not in ("STALE_EPOCH", "WRONG_INCARNATION"):
                         log.info(

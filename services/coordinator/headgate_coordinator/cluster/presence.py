@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import select
 
+from headgate.cluster import v1 as cluster
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import endings, sessions
@@ -35,12 +36,17 @@ class Presence:
         clock: Clock,
         interval: float,
         renewed: Callable[[str, int], None] = lambda agent_uid, version: None,
+        reported: Callable[[Sequence[cluster.FragmentReport]], None] = lambda reports: None,
     ) -> None:
-        """Looks every `interval` seconds; `renewed` is told which agent has just renewed, and its status version."""
+        """Looks every `interval` seconds; `renewed` is told which agent has just renewed, and its status version.
+
+        `reported` is given what the agent says of its runs, if its session lives.
+        """
         self._store = store
         self._clock = clock
         self._interval = interval
         self._renewed = renewed
+        self._reported = reported
         self._forget_everything()
 
     def _forget_everything(self) -> None:
@@ -69,7 +75,7 @@ class Presence:
         finally:
             self._forget_everything()
 
-    async def renew(self, uid: str, version: int = 0) -> float:
+    async def renew(self, uid: str, version: int = 0, reports: Sequence[cluster.FragmentReport] = ()) -> float:
         """The TTL from now, in seconds. SESSION_EXPIRED if the session has ended; NOT_LEADER on a standby."""
         if not self._leads:
             raise HeadgateError(NOT_LEADER, "this coordinator does not lead, so it cannot renew sessions")
@@ -82,6 +88,7 @@ class Presence:
         agent = self._agents.get(uid)
         if agent is not None:
             self._renewed(agent, version)
+            self._reported(reports)
         return self._sessions[uid].ttl
 
     async def _look(self) -> None:

@@ -17,6 +17,7 @@ from headgate.cluster import v1 as cluster
 from headgate_coordinator.catalog import fragments as fragment_rows
 from headgate_coordinator.catalog.fragments import Changes, OpenFragment
 from headgate_coordinator.catalog.links import take_links
+from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.query_states import Failure
 from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.tx import Tx
@@ -259,11 +260,25 @@ def _new_epoch(
         case.no_room.add(fragment.uid)
         return
     changes.new_epoch(fragment, cause, to=row)
-    changes.flush()
     if move:
         plan.fragments[fragment.ordinal - 1].agent = row.name
         take_links(case.tx, case.query.uid, plan)
+        _follow_leader(case, changes, fragment)
+    changes.flush()
     case.agents[row.uid] = row
+
+
+def _follow_leader(case: Case, changes: Changes, moved: OpenFragment) -> None:
+    """What a moved fragment leads is led by its new agent, and whoever was told of the former one is told anew.
+
+    A run knows the leaders that it was registered with, so only a new epoch tells it of another. One that was sent to
+    nobody yet, or needs a new epoch anyway, learns it with its next registration.
+    """
+    ends = edge_topics.move_leader(case.tx, case.query.uid, case.plan, moved.ordinal, moved.agent_name)
+    for other in case.fragments:
+        sent = bool(other.incarnation) if other.state == "PENDING" else not other.ended
+        if other.ordinal in ends and other.slots_held and sent:
+            changes.new_epoch(other, f"what it shares with fragment {moved.ordinal} moved to agent {moved.agent_name}")
 
 
 def _found(case: Case, decision: Decision) -> Look:
@@ -310,10 +325,20 @@ def _registration(case: Case, fragment: OpenFragment) -> cluster.RegisterFragmen
     plan.CopyFrom(case.plan.fragments[fragment.ordinal - 1])
     plan.agent = fragment.agent_name
     concerned = {*plan.input_edges, *plan.output_edges}
-    return cluster.RegisterFragmentRequest(
+    edges = [edge for edge in case.plan.edges if edge.ordinal in concerned]
+    told = edge_topics.told(case.tx, case.query.uid) if edges else {}
+    request = cluster.RegisterFragmentRequest(
         fragment=cluster.FragmentRef(uid=fragment.uid, epoch=fragment.epoch),
         query=case.query.name,
         query_uid=case.query.uid,
         plan=plan,
-        edges=[edge for edge in case.plan.edges if edge.ordinal in concerned],
+        mode=case.plan.mode,
+        edges=edges,
     )
+    for edge in edges:
+        topic = request.topics.add(edge=edge.ordinal)
+        topic.MergeFrom(told[edge_topics.edge_topic(case.query.uid, edge.ordinal)])
+    errors = told.get(edge_topics.error_topic(case.query.uid, fragment.ordinal))
+    if errors is not None:
+        request.errors.CopyFrom(errors)
+    return request

@@ -125,6 +125,7 @@ def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...]
         no_room=fragment.uid in case.no_room,
         last_error=fragment.last_error,
         attempts=fragment.attempts,
+        waiting=fragment.waiting,
     )
 
 

@@ -286,7 +286,8 @@ class Reconciler:
                 await client.drain(*where, *run)
             case Unregister():
                 failpoint("before-unregister")
-                await client.unregister(*where, *run)
+                # Only what is taken down is unregistered, and that never comes up again.
+                await client.unregister(*where, *run, for_good=True)
                 failpoint("after-unregister")
 
     def _called(self, work: Work, command: Command, task: asyncio.Task[None]) -> None:

@@ -50,6 +50,7 @@ class _Step:
 
 
 _NOTHING = _Step()
+_STARTING = Waiting("FRAGMENTS_STARTING", "its fragments are being started")
 
 
 def decide(query: QueryView, fragments: Sequence[FragmentView], agents: Mapping[str, AgentView]) -> Decision:
@@ -215,19 +216,21 @@ def _move(now: Situation, fragment: FragmentView, agent: AgentView | None) -> _S
 def _up_pending(now: Situation, fragment: FragmentView, agent: AgentView) -> _Step:
     if fragment.incarnation != agent.incarnation:
         return _Step(write=Address(fragment.uid, agent.incarnation))
-    return _Step(call=Register(fragment.uid), waiting=_starting())
+    return _Step(call=Register(fragment.uid), waiting=_STARTING)
 
 
 def _up_registered(now: Situation, fragment: FragmentView, agent: AgentView) -> _Step:
     """The first time, nothing starts before every agent has accepted its part: then a refusal has no effects."""
     first_time = now.query.state == "DEPLOYING" and not now.query.has_run
     if first_time and any(other.state == "PENDING" for other in now.fragments):
-        return _Step(waiting=_starting())
-    return _Step(call=Start(fragment.uid), waiting=_starting())
+        return _Step(waiting=_STARTING)
+    return _Step(call=Start(fragment.uid), waiting=_STARTING)
 
 
 def _up_started(now: Situation, fragment: FragmentView, agent: AgentView) -> _Step:
-    return _Step(waiting=_starting())
+    if fragment.waiting:
+        return _Step(waiting=Waiting(_STARTING.reason, now.of(fragment, fragment.waiting)))
+    return _Step(waiting=_STARTING)
 
 
 def _up_again(now: Situation, fragment: FragmentView, agent: AgentView) -> _Step:
@@ -316,10 +319,6 @@ def _end(query: QueryView) -> tuple[str, str]:
     return "STOPPED", "every fragment is gone, as was asked for"
 
 
-def _starting() -> Waiting:
-    return Waiting("FRAGMENTS_STARTING", "its fragments are being started")
-
-
 def _unreachable(now: Situation, fragment: FragmentView, agent: AgentView) -> Waiting:
     return Waiting("AGENT_UNREACHABLE", now.of(fragment, f"agent {agent.name} unreachable for {agent.unreachable_for}"))
 
@@ -332,7 +331,7 @@ def _set(to: str, cause: str, blame: Blame | None = None) -> Decision:
     return Decision(writes=(SetState(to, cause, blame),))
 
 
-# The reason that says most comes first.
+# The reason that says most comes first; of the same reason, what is said of one fragment.
 _WEIGHT = (
     "STOP_BLOCKED",
     "AGENT_UNREACHABLE",
@@ -346,7 +345,7 @@ _WEIGHT = (
 
 def _gather(steps: Sequence[_Step], otherwise: Waiting | None = None) -> Decision:
     waits = [step.waiting for step in steps if step.waiting is not None]
-    waiting = min(waits, key=lambda one: _WEIGHT.index(one.reason), default=otherwise)
+    waiting = min(waits, key=lambda one: (_WEIGHT.index(one.reason), one == _STARTING), default=otherwise)
     return Decision(
         writes=tuple(step.write for step in steps if step.write is not None),
         calls=tuple(step.call for step in steps if step.call is not None),

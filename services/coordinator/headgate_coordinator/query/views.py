@@ -52,6 +52,8 @@ class FragmentView:
     no_room: bool = False
     last_error: str = ""
     attempts: int = 0
+    # What its agent says that the run waits for before it can be RUNNING.
+    waiting: str = ""
 
     @property
     def ended(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.catalog import v1 as catalog
-from headgate_coordinator.catalog.descriptors import is_bounded
+from headgate_coordinator.catalog.descriptors import is_bounded, is_built_in
 from headgate_coordinator.sql.algebra import (
     Call,
     EventTime,
@@ -122,11 +122,12 @@ class Decomposer:
         """Chooses agents; PlacementFailed where there are none."""
         settings, sink = self.settings, self.shape.sink
         sources = [
-            Need(f"the source {physical.name}", settings.source_slots, physical.agent) for _, physical in self.local
+            Need(f"the source {physical.name}", settings.source_slots, physical.agent, leads=True)
+            for _, physical in self.local
         ]
         compute = Need("the compute fragment", settings.compute_slots, engine=True)
-        target = None if self.shape.direct else Need(f"the sink {sink.name}", settings.sink_slots, sink.agent)
-        return place(cluster, sources, compute, target)
+        target = Need(f"the sink {sink.name}", settings.sink_slots, sink.agent, leads=True)
+        return place(cluster, sources, compute, None if self.shape.direct else target)
 
     def decompose(self, placement: Placement) -> catalog.QueryPlan:
         """The plan without its texts for people."""
@@ -284,7 +285,8 @@ class Decomposer:
             to_fragment=ordinal,
             schema=sink.schema,
             leader_fragment=ordinal,
-            durability="WAL" if fixed else "OBJECT",
+            # Rows of a temporary query are for a reader that is lost with the agent.
+            durability="WAL" if fixed or sink.type == catalog.SINK_TYPE_RESULT else "OBJECT",
         )
         plan.fragments[compute - 1].output_edges.append(edge)
         plan.fragments.add(
@@ -315,8 +317,12 @@ class Decomposer:
             plan.uses.add(kind="link", uid=link.uid, name=name, revision=link.revision)
         for feed in self.feeds:
             logical = feed.source.logical
+            if is_built_in(logical.uid):
+                # Nothing of it is in the catalog but the agents.
+                continue
             plan.uses.add(kind="logical_source", uid=logical.uid, name=logical.name, revision=logical.revision)
             for physical in feed.source.physical:
                 plan.uses.add(kind="physical_source", uid=physical.uid, name=physical.name, revision=physical.revision)
         sink = self.shape.sink
-        plan.uses.add(kind="sink", uid=sink.uid, name=sink.name, revision=sink.revision)
+        if sink.type != catalog.SINK_TYPE_RESULT:
+            plan.uses.add(kind="sink", uid=sink.uid, name=sink.name, revision=sink.revision)

@@ -23,6 +23,8 @@ class StatementLimits:
     # Terms of one chain of AND, OR, +, UNION ALL and the like.
     max_chain: int = 400
     schema: SchemaLimits = field(default_factory=SchemaLimits)
+    # Of KAFKA sources and sinks that name none, which are refused without.
+    kafka_brokers: str = ""
 
 
 # sqlglot descends some 25 calls for each level of nesting, later steps fewer. Calls between Python functions take no C

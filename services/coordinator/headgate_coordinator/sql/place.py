@@ -2,8 +2,9 @@
 
 A fragment that needs something of one node is placed there. Others go to the eligible agent with the most free slots;
 of equal ones to that in the zone with the most free slots, then to the first by name. Eligible is an agent that is
-ACTIVE, runs fragments, has the slots (and an engine, for compute), is of the same group as the rest of the query, and,
-where links are declared, has a link along every way that data takes: from source to compute to sink.
+ACTIVE, runs fragments, has the slots (and an engine, for compute; the role LOG, for what leads an edge), is of the same
+group as the rest of the query, and, where links are declared, has a link along every way that data takes: from source
+to compute to sink.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from headgate_coordinator.errors import INSUFFICIENT_CAPACITY, PLACEMENT_ERROR
 
 # How many agents an error tells of.
 _NAMED = 20
+# How many of those that it tells of for each place of the compute fragment.
+_NAMED_FOR_SINK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Need:
     slots: int
     agent: str = ""
     engine: bool = False
+    # Whether its agent leads an edge of the query.
+    leads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class Cluster:
             return _Lack("does not answer")
         if catalog.AGENT_ROLE_FRAGMENTS not in agent.roles:
             return _Lack("runs no fragments")
+        if need.leads and catalog.AGENT_ROLE_LOG not in agent.roles:
+            return _Lack("cannot lead its edge without the role LOG (start it with --roles log,fragments)")
         if need.engine and not agent.has_engine:
             return _Lack("has no engine")
         if group is not None and (agent.group or "default") != group:
@@ -189,12 +196,15 @@ def _place_movable(cluster: Cluster, need: Need, compute: catalog.Agent, group: 
     """The agent of a sink fragment that can be anywhere: beside the compute fragment if there is room."""
     candidates = [compute, *(agent for agent in cluster.ranked() if agent.name != compute.name)]
     only_slots = False
+    lacks: list[str] = []
     for agent in candidates:
         lack = cluster.lack(agent, need, group, (compute.name,))
         if lack is None:
             return agent
         only_slots = only_slots or lack.only_slots
-    return _Lack(f"leaves no room for {need.what}, here or on an agent that it reaches", only_slots)
+        lacks.append(f"{agent.name} {lack.text}")
+    told = "; ".join(lacks[:_NAMED_FOR_SINK]) + ("; ..." if len(lacks) > _NAMED_FOR_SINK else "")
+    return _Lack(f"leaves no room for {need.what}, here or on an agent that it reaches ({told})", only_slots)
 
 
 def _used_links(
@@ -235,7 +245,12 @@ def replace_fragment(
         )
     cluster = Cluster.of(agents, links)
     kind = catalog.FragmentKind.Name(fragment.kind).removeprefix("FRAGMENT_KIND_").lower()
-    need = Need(f"the {kind} fragment {ordinal}", fragment.slots, engine=fragment.kind == catalog.FRAGMENT_KIND_COMPUTE)
+    need = Need(
+        f"the {kind} fragment {ordinal}",
+        fragment.slots,
+        engine=fragment.kind == catalog.FRAGMENT_KIND_COMPUTE,
+        leads=any(edge.leader_fragment == ordinal for edge in plan.edges),
+    )
     feeding, fed = _neighbours(plan, ordinal)
     group = next((cluster.agents[name].group or "default" for name in (*feeding, *fed) if name in cluster.agents), None)
     lacks: dict[str, _Lack] = {}

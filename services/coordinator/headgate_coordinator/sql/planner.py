@@ -39,6 +39,7 @@ from headgate_coordinator.sql.limits import make_room_for_recursion
 from headgate_coordinator.sql.names import fold as fold_name
 from headgate_coordinator.sql.optimise import collapse, prune, push_filters, push_into_scans
 from headgate_coordinator.sql.place import Cluster, PlacementFailed
+from headgate_coordinator.sql.results import result_of, without_limit
 from headgate_coordinator.sql.rewrite import WINDOW_HINT, Streaming, rewrite
 from headgate_coordinator.sql.settings import PlannerSettings
 from headgate_coordinator.sql.sinks import fit_to_sink
@@ -88,18 +89,24 @@ class _Planning:
         self.lateness_us = QueryLateness(settings.default_lateness_us if lateness is None else lateness)
 
     def plan(self) -> catalog.QueryPlan:
-        sink = self._sink()
         exactly_once = self.mode == catalog.QUERY_MODE_EXACTLY_ONCE
-        bound, context = bind(
-            self.statement.select, self.view, self.problems, self.settings, self.lateness_us, exactly_once
-        )
+        select, limit = self.statement.select, None
+        if self.statement.temporary:
+            select, limit = without_limit(select)
+        bound, context = bind(select, self.view, self.problems, self.settings, self.lateness_us, exactly_once)
+        if self.statement.temporary:
+            bound, sink = result_of(bound, limit)
+        else:
+            sink = self._sink()
         fitted: Project | None = None
         if sink is not None and bound is not None and not self.problems:
             fitted = fit_to_sink(bound, sink, self.problems, context.ids)
             if fitted is None:
                 # What cannot run as a stream is wrong whatever the sink.
                 self._note_unsupported(bound.node, context.ids)
-        if sink is not None:
+        if self.statement.temporary:
+            self._check_temporary()
+        elif sink is not None:
             self._check_delivery(sink)
         self._raise_if_any()
         assert sink is not None and fitted is not None
@@ -139,6 +146,20 @@ class _Planning:
             self.problems.add(Step.BIND, offset, f"unknown sink {quoted(self.statement.sink)}", hint, SINK_NOT_FOUND)
         return sink
 
+    def _check_temporary(self) -> None:
+        if self.statement.sink is not None:
+            self._problem(
+                Step.BIND, self.statement.sink_offset, "a temporary query has no INTO", "leave INTO out, or create it"
+            )
+        if self.mode == catalog.QUERY_MODE_REALTIME or self.options.delivery is Delivery.AT_LEAST_ONCE:
+            option = "mode" if self.mode == catalog.QUERY_MODE_REALTIME else "delivery"
+            self._problem(
+                Step.OPTIMISE,
+                self.options.offsets.get(option),
+                f"{option} is for queries with a sink, and this one is temporary",
+                "leave it out, or write INTO a TOPIC sink",
+            )
+
     def _check_delivery(self, sink: catalog.Sink) -> None:
         offset = self.options.offsets.get("delivery")
         kind = catalog.SinkType.Name(sink.type).removeprefix("SINK_TYPE_")
@@ -177,7 +198,7 @@ class _Planning:
         streaming = self._note_unsupported(node, ids)
         self._raise_if_any()
         assert streaming is not None
-        if streaming.updates and not takes_updates(sink.type, sink.options):
+        if streaming.updates and not (self.statement.temporary or takes_updates(sink.type, sink.options)):
             unbounded = next(part for part in walk_plan(streaming.node) if isinstance(part, Aggregate))
             kind = catalog.SinkType.Name(sink.type).removeprefix("SINK_TYPE_")
             self._problem(

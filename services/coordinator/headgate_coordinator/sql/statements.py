@@ -88,6 +88,8 @@ class QueryStatement(Statement):
     sink_offset: int | None
     options: QueryOptions
     if_not_exists: bool = False
+    # Its rows go to whoever asked for them, and to no sink.
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

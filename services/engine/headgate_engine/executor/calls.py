@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 
+from headgate_engine.executor.channels import (
+    PATIENCE_SECONDS,
+    Certificates,
+    GivenUp,
+    Patience,
+    answer_to,
+    channel_to,
+    error_of,
+    never,
+)
 from headgate_engine.executor.wire import (
     EdgeError,
     Partition,
@@ -25,18 +34,8 @@ from headgate_engine.executor.wire import (
 
 STAGE_BYTES = 4 * 2**20
 _SERVICE = "/headgate.log.v1.EdgeService/"
-_CALL_SECONDS = 20.0
-_PATIENCE_SECONDS = 30.0
-_RETRY_CAP_SECONDS = 1.0
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-)
+# A range that takes longer is gone on with by another call.
+_READ_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,12 @@ class Access:
     partitions: int
     fragment_uid: str
     epoch: int
-    # PEM texts; empty for none. TLS is used where `ca` or a certificate is there.
+    # PEM texts, as in Certificates.
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    # How long a call is repeated whose failure may pass, in seconds.
+    patience: float = PATIENCE_SECONDS
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
@@ -60,74 +61,30 @@ class Access:
     def ref(self) -> bytes:
         return writer_ref(self.fragment_uid, self.epoch)
 
-
-_channels: dict[tuple[str, str, str, str], grpc.Channel] = {}
-
-
-def channel_to(access: Access) -> grpc.Channel:
-    """One channel for each agent in a worker process, which runs many tasks."""
-    key = (access.address, access.ca, access.certificate, access.key)
-    if key not in _channels:
-        if access.ca or access.certificate:
-            parts = [text.encode() or None for text in (access.ca, access.key, access.certificate)]
-            credentials = grpc.ssl_channel_credentials(*parts)
-            _channels[key] = grpc.secure_channel(access.address, credentials, options=_OPTIONS)
-        else:
-            _channels[key] = grpc.insecure_channel(access.address, options=_OPTIONS)
-    return _channels[key]
+    @property
+    def certificates(self) -> Certificates:
+        return Certificates(self.ca, self.certificate, self.key)
 
 
-def edge_error(error: Any, what: str) -> EdgeError:
-    """The reason out of google.rpc.Status, which holds google.rpc.ErrorInfo in its details."""
-    code = error.code().name
-    for key, value in error.trailing_metadata() or ():
-        if key != "grpc-status-details-bin":
-            continue
-        for number, detail in take(value):
-            if number != 3:
-                continue
-            fields = dict(take(detail))
-            if bytes(fields.get(1, b"")).endswith(b"/google.rpc.ErrorInfo"):
-                info = dict(take(fields.get(2, b"")))
-                return EdgeError(bytes(info.get(1, b"")).decode() or code, error.details() or code)
-    reason = "UNREACHABLE" if code in ("UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL") else code
-    return EdgeError(reason, f"{what}: {error.details() or code}")
+def told_by(file: str) -> GivenUp:
+    """Gives up once the driver has made this file; never where there is none to look at."""
+    if not file:
+        return never
+    path = Path(file)
+    return path.exists
 
 
-# Nothing was done, or it may be done again: every call here is safe to repeat.
-_PASSING = frozenset({"UNREACHABLE", "OVERLOADED", "SHUTTING_DOWN", "DEADLINE_EXCEEDED"})
-
-
-class Patience:
-    """How long a call whose failure may pass is repeated, with jitter and a cap."""
-
-    def __init__(self, seconds: float, given_up: Callable[[], bool]) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._given_up = given_up
-        self._ceiling = 0.05
-
-    def wait(self, error: EdgeError) -> None:
-        """Returns when it is time to try again, or raises the error."""
-        if error.reason not in _PASSING or time.monotonic() >= self._deadline or self._given_up():
-            raise error
-        time.sleep(random.uniform(0.0, self._ceiling))
-        self._ceiling = min(self._ceiling * 2, _RETRY_CAP_SECONDS)
-
-
-def never() -> bool:
-    return False
+# Where edges were found, by uid of the topic, after the agent that was named did not lead them any more.
+_moved: dict[str, str] = {}
 
 
 class EdgeClient:
     """The calls of EdgeService. Each is repeated while its failure may pass; EdgeError is raised otherwise."""
 
-    def __init__(
-        self, access: Access, patience: float = _PATIENCE_SECONDS, given_up: Callable[[], bool] = never
-    ) -> None:
-        """`given_up` is asked before a call is repeated."""
+    def __init__(self, access: Access, patience: float | None = None, given_up: GivenUp = never) -> None:
+        """`patience` is that of the access where it is not given. `given_up` is asked while a call takes its time."""
         self._access = access
-        self._channel = channel_to(access)
-        self._patience = patience
+        self._patience = access.patience if patience is None else patience
         self._given_up = given_up
 
     def open_writer(self, topic_uids: Sequence[str]) -> int:
@@ -137,15 +94,14 @@ class EdgeClient:
 
     def stage(self, topic_uid: str, partition: int, records: Sequence[bytes]) -> str:
         """Makes records durable and invisible; answers the id under which a commit names them."""
-        call: Any = self._channel.unary_unary(f"{_SERVICE}Stage")
 
         def attempt() -> str:
             # An attempt that may have happened is never named: the next one has an id of its own.
             stage_id = uuid.uuid4().hex
-            call(self._stage_request(stage_id, topic_uid, partition, records), timeout=_CALL_SECONDS)
+            self._once("Stage", self._stage_request(stage_id, topic_uid, partition, records))
             return stage_id
 
-        return str(self._patiently(attempt, f"staging at {self._access.address}"))
+        return str(self._patiently(attempt, "Stage"))
 
     def _stage_request(self, stage_id: str, topic_uid: str, partition: int, records: Sequence[bytes]) -> bytes:
         head = put_item(1, self._access.ref) + put(2, stage_id) + put(3, topic_uid) + put(4, partition)
@@ -167,17 +123,17 @@ class EdgeClient:
 
     def read(self, partition: int, start: int, until: int) -> Iterator[tuple[bytes | memoryview, bool]]:
         """Every record from `start` on, before `until`, with whether it is the end of the partition."""
-        call: Any = self._channel.unary_stream(f"{_SERVICE}ReadEdge")
-        what = f"reading partition {partition} at {self._access.address}"
         at = start
         attempt_from = -1
         patience = Patience(self._patience, self._given_up)
         while at < until:
             if at != attempt_from:
                 attempt_from, patience = at, Patience(self._patience, self._given_up)
+            what = f"reading partition {partition} at {self.address}"
             request = put(1, self._access.topic_uid) + put(2, partition) + put(3, at) + put(4, until)
+            call: Any = self._channel().unary_stream(f"{_SERVICE}ReadEdge")
             try:
-                for answer in call(request):
+                for answer in call(request, timeout=_READ_SECONDS):
                     ended, records = False, []
                     offset = at
                     for number, value in take(answer):
@@ -195,18 +151,37 @@ class EdgeClient:
                 if at < until and at == attempt_from:
                     raise EdgeError("DATA_LOSS", f"{what}: offsets {at} to {until} are not there")
             except grpc.RpcError as raised:
-                patience.wait(edge_error(raised, what))
+                error = error_of(raised, what)
+                self._follow(error)
+                patience.wait(error)
+
+    @property
+    def address(self) -> str:
+        """Where the edge is, as far as is known."""
+        return _moved.get(self._access.topic_uid, self._access.address)
+
+    def _channel(self) -> grpc.Channel:
+        return channel_to(self.address, self._access.certificates)
+
+    def _follow(self, error: EdgeError) -> None:
+        """Goes to the leader that an answer names; back to the one of the plan when that is of no use."""
+        if error.reason == "NOT_LEADER" and error.leader_address:
+            _moved[self._access.topic_uid] = error.leader_address
+        else:
+            _moved.pop(self._access.topic_uid, None)
 
     def _call(self, method: str, request: bytes) -> bytes:
-        call: Any = self._channel.unary_unary(_SERVICE + method)
-        what = f"{method} at {self._access.address}"
-        return bytes(self._patiently(lambda: call(request, timeout=_CALL_SECONDS), what))
+        return bytes(self._patiently(lambda: self._once(method, request), method))
 
-    def _patiently(self, call: Callable[[], Any], what: str) -> Any:
+    def _once(self, method: str, request: bytes) -> bytes:
+        return answer_to(self._channel(), _SERVICE + method, request, self._given_up)
+
+    def _patiently(self, call: Callable[[], Any], method: str) -> Any:
         patience = Patience(self._patience, self._given_up)
         while True:
             try:
                 return call()
             except grpc.RpcError as raised:
-                error = edge_error(raised, what)
+                error = error_of(raised, f"{method} at {self.address}")
+            self._follow(error)
             patience.wait(error)

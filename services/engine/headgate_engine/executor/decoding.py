@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from headgate_engine.executor.reading import conform, schema_of
+from headgate_engine.executor.wire import EdgeError
 
 BAD = "__headgate_bad"
 NO_VALUE = "the record has no value"
@@ -26,19 +27,22 @@ def decode_value(value: pa.Scalar, schema: pa.Schema) -> list[pa.RecordBatch] | 
         return f"{NOT_ARROW}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
 
 
-def decoding(arrow: str, *, fail: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow` over one column with values: rows, then BAD, which is NULL for a good row."""
+def decoding(arrow: str, fail: str = "") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow` over value, partition and offset: rows, then BAD, which is NULL for a good row.
+
+    `fail` is the name of the topic where a bad record is to be an error that says where it is."""
 
     def decode(values: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = schema_of(arrow)
         full = schema.append(pa.field(BAD, pa.string()))
         for batch in values:
             bad: list[str] = []
-            for value in batch.column(0):
+            for index, value in enumerate(batch.column(0)):
                 decoded = decode_value(value, schema)
                 if isinstance(decoded, str):
                     if fail:
-                        raise ValueError(f"[MALFORMED_RECORD_IN_PARSING] {decoded}")
+                        place = f"partition {batch.column(1)[index]}, offset {batch.column(2)[index]} of {fail}"
+                        raise EdgeError("BAD_RECORD", f"{place}: {decoded}")
                     bad.append(decoded)
                     continue
                 for part in decoded:

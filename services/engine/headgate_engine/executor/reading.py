@@ -18,13 +18,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
-from headgate_engine.executor.calls import Access, EdgeClient
+from headgate_engine.executor.calls import Access, EdgeClient, told_by
 from headgate_engine.executor.wire import EdgeError
 
 MARK = "__headgate_mark"
 # 9999-12-31T00:00:00Z: later than any window that a row may be in, and still a date that Python can print.
 FAR_FUTURE_US = 253_402_214_400_000_000
 _READ_ROWS = 8_192
+# A part of a range that is worth a task of its own.
+_SPLIT_BYTES = 2**20
 # A source whose last look was so short ago is looked at for lack of anything else to do.
 _IDLE_SECONDS = 0.05
 _FIRST_NAP_SECONDS = 0.005
@@ -84,6 +86,14 @@ def together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
+def split(first: int, until: int, parts: int) -> list[tuple[int, int]]:
+    """A range as at most so many ranges of about the same length; one at least unless it is empty."""
+    if first >= until:
+        return []
+    step = -(-(until - first) // max(1, parts))
+    return [(at, min(at + step, until)) for at in range(first, until, step)]
+
+
 def schema_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
@@ -92,13 +102,32 @@ def schema_of(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
+class Naps:
+    """Pauses of a stream that has nothing to read: Spark asks again at once, which would keep a core busy."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._nap = _FIRST_NAP_SECONDS
+        self._looked = 0.0
+
+    def looked(self, *, news: bool) -> None:
+        """To be called at the end of every look; pauses where there was nothing again."""
+        if news:
+            self._nap = _FIRST_NAP_SECONDS
+        elif time.monotonic() - self._looked < _IDLE_SECONDS:
+            time.sleep(self._nap)
+            self._nap = min(self._nap * 2, self._longest)
+        self._looked = time.monotonic()
+
+
 class EdgeSource(DataSource):
     """`spark.readStream.format("headgate_edge")`, and the same for a range with `spark.read`.
 
     Options: `access_secret` (an Access as JSON; Spark hides options of such names), `arrow` (the Arrow schema, without
     MARK), `columns` (the same as Spark's DDL, with MARK), `batch_bytes`, `marks` (a file in which the driver leaves the
     event time up to which an idle input is to be taken for read; empty where there is no event time and so no use for
-    marks), `nap` (longest pause of an idle source, in seconds); for a range `from` and `until`, by partition, as JSON.
+    marks), `nap` (longest pause of an idle source, in seconds), `tasks` (how many read a range at most), `stop` (a file
+    that the driver makes when the run is to end at once); for a range `from` and `until`, by partition, as JSON.
     """
 
     @classmethod
@@ -144,10 +173,12 @@ class EdgeStreamReader(DataSourceStreamReader):
         self._arrow = options["arrow"]
         self._batch_bytes = int(options["batch_bytes"])
         self._marks = options.get("marks", "")
-        self._longest_nap = float(options.get("nap", "0.2"))
-        self._nap = _FIRST_NAP_SECONDS
-        self._looked = 0.0
+        self._naps = Naps(float(options.get("nap", "0.2")))
+        self._tasks = int(options.get("tasks", "1"))
+        self._given_up = told_by(options.get("stop", ""))
         self._ends: dict[str, int] = {}
+        # Bytes of a record, on average, by partition; as of the last look.
+        self._sizes: dict[int, int] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {**{str(index): 0 for index in range(self._access.partitions)}, "mark": 0}
@@ -157,18 +188,11 @@ class EdgeStreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         latest = self._latest(start, getattr(limit, "max_bytes", None))
-        now = time.monotonic()
-        if latest != start:
-            self._nap = _FIRST_NAP_SECONDS
-        elif now - self._looked < _IDLE_SECONDS:
-            # Spark asks again at once: without this an idle query would keep a core busy.
-            time.sleep(self._nap)
-            self._nap = min(self._nap * 2, self._longest_nap)
-        self._looked = time.monotonic()
+        self._naps.looked(news=latest != start)
         return latest
 
     def _latest(self, start: dict[str, int], budget: int | None) -> dict[str, int]:
-        found = EdgeClient(self._access).get()
+        found = EdgeClient(self._access, given_up=self._given_up).get()
         if len(found) != self._access.partitions:
             raise EdgeError(
                 "DATA_LOSS", f"the edge has {len(found)} partitions, and the query began with {self._access.partitions}"
@@ -180,8 +204,8 @@ class EdgeStreamReader(DataSourceStreamReader):
             if at < one.log_start:
                 raise EdgeError("DATA_LOSS", f"partition {index} begins at {one.log_start}; the query is at {at}")
             until = max(at, one.data_end)
+            size = self._sizes[index] = max(1, one.bytes // max(1, one.high_watermark - one.log_start))
             if budget is not None and until > at:
-                size = max(1, one.bytes // max(1, one.high_watermark - one.log_start))
                 until = min(until, at + max(1, budget // size))
             latest[str(index)] = until
         if all(one.ended and latest[str(index)] >= one.data_end for index, one in enumerate(found)):
@@ -204,8 +228,9 @@ class EdgeStreamReader(DataSourceStreamReader):
         parts: list[InputPartition] = []
         for index in range(self._access.partitions):
             first, until = start[str(index)], end[str(index)]
-            if first < until:
-                parts.append(InputPartition((index, first, until)))
+            size = (until - first) * self._sizes.get(index, 0)
+            wanted = min(self._tasks // self._access.partitions, size // _SPLIT_BYTES)
+            parts += [InputPartition((index, *part)) for part in split(first, until, wanted)]
         if end["mark"] > start["mark"]:
             parts.append(InputPartition((-1, end["mark"], end["mark"])))
         return parts
@@ -220,4 +245,6 @@ class EdgeStreamReader(DataSourceStreamReader):
         yield from read_batches(EdgeClient(self._access), schema, partition.value, marks=marks)
 
     def commit(self, end: dict[str, int]) -> None:
-        EdgeClient(self._access).trim([end[str(index)] for index in range(self._access.partitions)])
+        EdgeClient(self._access, given_up=self._given_up).trim(
+            [end[str(index)] for index in range(self._access.partitions)]
+        )

@@ -13,15 +13,16 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class EdgeError(Exception):
-    """What an edge answered: its reason, which callers may rely on, and a sentence."""
+    """What an agent answered: its reason, which callers may rely on, a sentence, and where the leader is if it said."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, leader_address: str = "") -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+        self.leader_address = leader_address
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EdgeError, (self.reason, self.message)
+        return EdgeError, (self.reason, self.message, self.leader_address)
 
 
 def put_varint(value: int) -> bytes:

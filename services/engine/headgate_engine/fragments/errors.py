@@ -22,6 +22,7 @@ from headgate_engine.errors import (
     EDGE_DATA_LOST,
     EDGE_FAILED,
     ENGINE_WARMING_UP,
+    PLAN_UNSUPPORTED,
     QUERY_FAILED,
     QUERY_INVALID,
     SPARK_FAILED,
@@ -44,6 +45,7 @@ _WRAPPERS = frozenset(
 _CLASS = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE:\s*([0-9A-Z]{5})")
 _EDGE = re.compile(r"EdgeError: ([A-Z_]+): ([^\n]*)")
+_BAD_RECORD = re.compile(r"BAD_RECORD: ([^\n]*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 # Classes of SQLSTATE that the same data and the same SQL bring again.
 _DATA = ("22",)
@@ -63,6 +65,20 @@ _TRANSIENT_REASONS = frozenset(
         ENGINE_WARMING_UP,
     }
 )
+# Reasons of agents: records that are gone, and what the same call would bring again.
+_LOST = ("DATA_LOSS", "OFFSET_OUT_OF_RANGE", "DATA_DAMAGED", "CORRUPT_BATCH")
+_FINAL = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "MESSAGE_TOO_LARGE",
+        "PERMISSION_DENIED",
+        "RECORDS_REFUSED",
+        "RECORD_TOO_LARGE",
+        "UNAUTHENTICATED",
+        "UNIMPLEMENTED",
+    }
+)
+_RAISED = "USER_RAISED_EXCEPTION"
 _LONGEST = 600
 
 
@@ -110,6 +126,9 @@ def failure_of(error: BaseException, *, traces: bool = False) -> Failure:
     classes = [found for found in _classes(error, text) if found[0] not in _WRAPPERS]
     if classes:
         name, state, message = classes[-1]
+        raised = _BAD_RECORD.search(message)
+        if name == _RAISED and raised:
+            return Failure(BAD_RECORD, sentence(raised[1]), trace=trace)
         reason = _reason(name, state)
         return Failure(reason, _told(message), name, reason in _TRANSIENT_REASONS, trace)
     message = _root_message(error) or _told(text) or type(error).__name__
@@ -126,11 +145,13 @@ def _told(text: str) -> str:
 
 
 def _of_edge(reason: str, message: str, trace: str) -> Failure:
-    if reason == STALE_EPOCH.name:
-        return Failure(STALE_EPOCH, message, trace=trace)
-    if reason in ("DATA_LOSS", "OFFSET_OUT_OF_RANGE"):
+    """What agents answer, and what executors find in what they answered."""
+    for own in (STALE_EPOCH, BAD_RECORD, PLAN_UNSUPPORTED):
+        if reason == own.name:
+            return Failure(own, message, trace=trace)
+    if reason in _LOST:
         return Failure(EDGE_DATA_LOST, message, trace=trace)
-    return Failure(EDGE_FAILED, f"{message} ({reason})", transient=True, trace=trace)
+    return Failure(EDGE_FAILED, f"{message} ({reason})", transient=reason not in _FINAL, trace=trace)
 
 
 def _classes(error: BaseException, text: str) -> Iterator[tuple[str, str, str]]:
@@ -185,7 +206,7 @@ def _reason(name: str, state: str) -> Reason:
         return CHECKPOINT_INVALID
     if name.startswith("KAFKA_DATA_LOSS"):
         return EDGE_DATA_LOST
-    if state.startswith(_DATA):
+    if state.startswith(_DATA) or name == _RAISED:
         return QUERY_FAILED
     if state.startswith(_SQL):
         return QUERY_INVALID

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,15 +14,19 @@ from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_common.errors import HeadgateError
 from headgate_engine.errors import PLAN_UNSUPPORTED
-from headgate_engine.fragments.kafka import bad_records, format_of, topic_range, topic_stream
-from headgate_engine.fragments.read import Input, as_view, edge_stream, rows_of_topic
-from headgate_engine.fragments.settings import RunDefaults, checkpoint_of, is_realtime
+from headgate_engine.fragments.kafka import topic_range, topic_stream
+from headgate_engine.fragments.native import NativeTopic
+from headgate_engine.fragments.read import Input, Pace, as_view, edge_stream, with_marks
+from headgate_engine.fragments.records import bad_records, decoded, fails, format_of
+from headgate_engine.fragments.settings import RunDefaults, checkpoint_of, control_folder, is_realtime
 from headgate_engine.fragments.storage import make_folder
 from headgate_engine.fragments.write import Output, Wrote
 from headgate_engine.spark import SparkHost
 
 # Rows that a record with an Arrow batch has, about: limits are for rows.
 _ROWS_OF_ARROW = 1_000
+# State partitions of an input that has fewer partitions: each costs every batch a task.
+_FEW = 4
 _REALTIME_CHECKPOINT = "1 minute"
 
 
@@ -34,6 +40,8 @@ class Query:
     host: SparkHost
     defaults: RunDefaults
     wrote: Wrote
+    # A file that is there when the run is to end at once.
+    stop: Path
     running: StreamingQuery | None = None
 
     def start(self, *, available_now: bool = False) -> StreamingQuery:
@@ -65,37 +73,61 @@ class Query:
         conf = {**request.plan.spark_conf, "spark.sql.shuffle.partitions": str(self._shuffle_partitions())}
         session = self.host.session(conf, pool=request.run.fragment_uid)
         realtime = is_realtime(request)
+        size = request.settings.batch_bytes or defaults.batch_bytes
+        pace = Pace(size, defaults.idle_nap, self.host.slots, str(self.stop))
         for entry in self.inputs:
             if entry.access is not None:
-                size = request.settings.batch_bytes or defaults.batch_bytes
-                frame = edge_stream(session, entry, entry.access, size, defaults.idle_nap)
+                frame = edge_stream(session, entry, entry.access, pace)
             else:
-                self.host.require_kafka()
-                frame = self._topic(session, entry)
+                frame = self._topic(session, entry, pace)
             as_view(frame, entry, observe=not realtime)
         return session
 
-    def _topic(self, session: SparkSession, entry: Input) -> DataFrame:
-        origin = entry.plan.topic
+    def _topic(self, session: SparkSession, entry: Input, pace: Pace) -> DataFrame:
+        """The rows of a topic, with BAD and MARK."""
+        start, fail = self.request.plan.start, self._fails(entry.plan.topic)
+        if entry.control:
+            make_folder(session, entry.control)
+        native = self._native(entry)
+        if native is not None:
+            rows = native.rows(session, start, pace, fail=fail, given_up=self.stop.exists)
+        else:
+            rows = decoded(self._kafka(session, entry.plan.topic, start), entry.plan, fail=fail)
+        return with_marks(session, rows, entry)
+
+    def _kafka(self, session: SparkSession, origin: catalog.TopicOrigin, start: str) -> DataFrame:
+        self.host.require_kafka()
         records = self.defaults.batch_records
         if format_of(origin) == "ARROW":
             records = -(-records // _ROWS_OF_ARROW)
-        if entry.control:
-            make_folder(session, entry.control)
-        request = self.request
-        stream = topic_stream(
-            session, origin, request.kafka_bootstrap, request.plan.start, 0 if is_realtime(request) else records
-        )
-        return rows_of_topic(session, stream, entry, fail=request.settings.bad_records == engine.BAD_RECORDS_FAIL)
+        most = 0 if is_realtime(self.request) else records
+        return topic_stream(session, origin, self.request.kafka_bootstrap, start, most)
+
+    def _native(self, entry: Input) -> NativeTopic | None:
+        if entry.topic is None:
+            return None
+        folder = control_folder(self.request.checkpoint, self.request.run.fragment_uid)
+        return NativeTopic(entry.index, entry.plan, entry.topic, folder)
+
+    def _fails(self, origin: catalog.TopicOrigin) -> bool:
+        return self.request.settings.bad_records == engine.BAD_RECORDS_FAIL or fails(origin)
 
     def _shuffle_partitions(self) -> int:
-        """As many as there are partitions to read, up to the tasks that run at once. Spark keeps those of the first
-        start, because state depends on them."""
+        """As many as there are partitions to read, a few at least because a partition is read by several tasks, up to
+        the tasks that run at once. Spark keeps those of the first start, because state depends on them."""
         asked = self.request.settings.shuffle_partitions
         if asked:
             return int(asked)
-        read = [entry.access.partitions if entry.access is not None else self.host.slots for entry in self.inputs]
-        return max(1, min(sum(read), self.host.slots))
+        native = {access.topic_uid: access.partitions for access in self.request.topics}
+        read = 0
+        for entry in self.inputs:
+            if entry.access is not None:
+                read += max(_FEW, entry.access.partitions)
+            elif entry.topic is not None:
+                read += max(_FEW, native[entry.topic.topic_uid])
+            else:
+                read += self.host.slots
+        return max(1, min(read, self.host.slots))
 
     def _bad(self, session: SparkSession) -> DataFrame | None:
         """The records of the batch that is being written that could not be decoded. They are read again, from the
@@ -111,25 +143,36 @@ class Query:
             row = metrics.get(entry.observation)
             if row.isEmpty() or not row.get().getLong(1):
                 continue
-            for start, until in _ranges(context, entry.plan.topic.options["topic"]):
-                records = topic_range(session, entry.plan.topic, self.request.kafka_bootstrap, start, until)
+            for records in self._records(session, context, entry):
                 bad = bad_records(records, entry.plan)
                 found = bad if found is None else found.unionByName(bad)
         return found
 
+    def _records(self, session: SparkSession, context: Any, entry: Input) -> list[DataFrame]:
+        """What the present batch reads of a topic, read again."""
+        origin, native = entry.plan.topic, self._native(entry)
+        if native is None:
+            ranges = _ranges(context, lambda stream, end: f"Subscribe[{origin.options['topic']}]" in stream)
+            return [topic_range(session, origin, self.request.kafka_bootstrap, *one) for one in ranges]
+        mine = f'"{native.access.topic_uid}"'
+        ranges = _ranges(context, lambda stream, end: mine in end, native.offset(native.first(session)))
+        return [native.records(session, *one) for one in ranges]
 
-def _ranges(context: Any, topic: str) -> set[tuple[str, str]]:
-    """From where to where the present batch reads a topic, as Spark writes offsets down."""
+
+def _ranges(context: Any, mine: Callable[[str, str], bool], first: str = "") -> set[tuple[str, str]]:
+    """From where to where the present batch reads a topic, as Spark writes offsets down.
+
+    `mine` is asked for each stream by its name and end; `first` is where the query began, unless the stream knows."""
     ranges = set()
     ends = context.endOffsets().iterator()
     while ends.hasNext():
         pair = ends.next()
-        stream = pair._1()
-        if f"Subscribe[{topic}]" not in stream.toString():
+        stream, end = pair._1(), pair._2().json()
+        if not mine(stream.toString(), end):
             continue
         start = context.startOffsets().get(stream)
-        first = start.get() if start.isDefined() else stream.initialOffset()
-        ranges.add((first.json(), pair._2().json()))
+        begin = start.get().json() if start.isDefined() else first or stream.initialOffset().json()
+        ranges.add((begin, end))
     return ranges
 
 

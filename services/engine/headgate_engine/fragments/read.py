@@ -23,9 +23,9 @@ from headgate.engine import v1 as engine
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_engine.executor.calls import Access
 from headgate_engine.executor.decoding import BAD
+from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
-from headgate_engine.fragments.kafka import decoded
-from headgate_engine.fragments.settings import control_folder
+from headgate_engine.fragments.settings import control_folder, is_realtime
 from headgate_engine.types import arrow_of, ddl, quote, struct_of
 
 
@@ -41,30 +41,72 @@ class Input:
     marks: str
     # A topic's marks: a folder of the checkpoint. Empty where it has no event time.
     control: str
+    # Set for a native topic that is read from agents.
+    topic: TopicAccess | None = None
 
     @property
     def observation(self) -> str:
         return f"input{self.index}"
 
 
-def inputs_of(request: engine.StartFragmentRequest, accesses: Mapping[int, Access], folder: Path) -> tuple[Input, ...]:
+def inputs_of(
+    request: engine.StartFragmentRequest,
+    accesses: Mapping[int, Access],
+    topics: Mapping[str, TopicAccess],
+    folder: Path,
+) -> tuple[Input, ...]:
     """The inputs of the plan, with where each is read."""
     found = []
+    realtime = is_realtime(request)
     for index, entry in enumerate(request.plan.inputs):
-        access = None
+        access = topic = None
         marks = control = ""
         if entry.WhichOneof("origin") == "edge":
             access = accesses.get(entry.edge)
             if access is None:
                 raise HeadgateError(INVALID_ARGUMENT, f"inputs: nothing says where edge {entry.edge} is")
             marks = str(folder / f"marks{index}") if entry.event_time else ""
-        elif entry.event_time:
-            control = f"{control_folder(request.checkpoint, request.run.fragment_uid)}/{index}"
-        found.append(Input(index, entry, access, marks, control))
+        else:
+            if entry.event_time:
+                control = f"{control_folder(request.checkpoint, request.run.fragment_uid)}/{index}"
+            if over_grpc(entry.topic, realtime=realtime):
+                topic = topics.get(entry.topic.options["topic"])
+                if topic is None:
+                    name = entry.topic.options["topic"]
+                    raise HeadgateError(INVALID_ARGUMENT, f"topics: nothing says where topic {name} is")
+        found.append(Input(index, entry, access, marks, control, topic))
     return tuple(found)
 
 
-def edge_stream(session: SparkSession, entry: Input, access: Access, batch_bytes: int, nap: float) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How streams of Python data sources read."""
+
+    # About how much a batch reads of a partition.
+    batch_bytes: int
+    # Longest pause of an idle source, in seconds.
+    nap: float
+    # How many tasks read a range at most.
+    tasks: int
+    # A file that is there when the run is to end at once.
+    stop: str
+
+    def options(self) -> dict[str, str]:
+        return {
+            "batch_bytes": str(self.batch_bytes),
+            "nap": str(self.nap),
+            "tasks": str(self.tasks),
+            "stop": self.stop,
+        }
+
+
+def over_grpc(origin: catalog.TopicOrigin, *, realtime: bool) -> bool:
+    """Whether a topic is read from agents; otherwise Spark's Kafka connector reads it, as real time needs."""
+    transport = origin.options.get("transport", "grpc")
+    return origin.type == catalog.SOURCE_TYPE_TOPIC and transport != "kafka" and not realtime
+
+
+def edge_stream(session: SparkSession, entry: Input, access: Access, pace: Pace) -> DataFrame:
     """The rows of an edge, with MARK."""
     schema = entry.plan.schema
     return (
@@ -72,16 +114,15 @@ def edge_stream(session: SparkSession, entry: Input, access: Access, batch_bytes
         .option("access_secret", access.to_json())
         .option("columns", f"{ddl(schema)}, {quote(MARK)} bigint")
         .option("arrow", schema_text(arrow_of(struct_of(schema))))
-        .option("batch_bytes", str(batch_bytes))
         .option("marks", entry.marks)
-        .option("nap", str(nap))
+        .options(**pace.options())
         .load()
     )
 
 
-def rows_of_topic(session: SparkSession, records: DataFrame, entry: Input, *, fail: bool) -> DataFrame:
-    """The rows of a topic, with BAD and MARK, and its marks among them."""
-    rows = decoded(records, entry.plan, fail=fail)
+def with_marks(session: SparkSession, rows: DataFrame, entry: Input) -> DataFrame:
+    """The rows of a topic, which have BAD, with MARK, and its marks among them."""
+    rows = rows.withColumn(MARK, f.lit(None).cast("bigint"))
     if not entry.control:
         return rows
     marks = session.readStream.schema(f"{quote(MARK)} bigint").json(entry.control)

@@ -70,6 +70,7 @@ class SparkRun:
         self._query: Query | None = None
         self._output: EdgeOutput | TopicOutput | None = None
         self._folder = Path(tools.host.folder) / f"{request.run.fragment_uid}.{request.run.epoch}"
+        self._stop_file = self._folder / "stop"
 
     def start(self) -> None:
         threading.Thread(target=self._work, name=f"run {self._request.run.fragment_uid}", daemon=True).start()
@@ -79,6 +80,10 @@ class SparkRun:
             self._soft.set()
             return
         self._hard.set()
+        with contextlib.suppress(OSError):
+            # Python data sources are other processes: one that waits for an agent looks at this file.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._stop_file.touch()
         # The run's own thread may be waiting inside Spark, which returns when the query has stopped.
         threading.Thread(target=self._stop_query, name="stop", daemon=True).start()
 
@@ -125,13 +130,18 @@ class SparkRun:
         """Returns when everything was emitted; raises `Stopped` for a hard stop."""
         request, run, tools = self._request, self._request.run, self._tools
         accesses = {edge.edge: tools.pems.access(edge, run.fragment_uid, run.epoch) for edge in request.inputs}
-        inputs = inputs_of(request, accesses, self._folder)
+        topics = {access.topic: tools.pems.topic(access) for access in request.topics}
+        inputs = inputs_of(request, accesses, topics, self._folder)
         output = self._output = self._make_output()
         check_checkpoint(tools.host.root, checkpoint_of(request), output.open())
         self._check_stop()
-        query = self._query = Query(request, inputs, output, tools.host, tools.defaults, self._counts.wrote)
+        query = self._query = Query(
+            request, inputs, output, tools.host, tools.defaults, self._counts.wrote, self._stop_file
+        )
         query.start()
-        edges = [EdgeClient(one.access, given_up=self._hard.is_set) for one in inputs if one.access is not None]
+        edges = [
+            EdgeClient(one.access, patience=0.0, given_up=self._hard.is_set) for one in inputs if one.access is not None
+        ]
         idle = IdleInputs(inputs, request.plan.idle_timeout_us / 1e6, tools.clock, tools.host)
         running = False
         looks = 0

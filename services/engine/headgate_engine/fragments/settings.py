@@ -10,6 +10,8 @@ from headgate.engine import v1 as engine
 from headgate_common.config import ConfigError
 from headgate_common.settings import TlsConfig
 from headgate_engine.executor.calls import Access
+from headgate_engine.executor.channels import PATIENCE_SECONDS
+from headgate_engine.executor.log_calls import TopicAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +30,37 @@ class RunDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Pems:
-    """How agents are called: PEM texts, all empty without TLS."""
+    """How agents are called: PEM texts, all empty without TLS, and how long a call is repeated."""
 
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    patience: float = PATIENCE_SECONDS
 
     @classmethod
-    def of(cls, tls: TlsConfig) -> Pems:
+    def of(cls, tls: TlsConfig, patience: float) -> Pems:
         if tls.ca is None:
-            return cls()
-        return cls(*(_text(path) if path else "" for path in (tls.ca, tls.certificate, tls.key)))
+            return cls(patience=patience)
+        ca, certificate, key = (_text(path) if path else "" for path in (tls.ca, tls.certificate, tls.key))
+        return cls(ca, certificate, key, patience)
 
     def access(self, edge: engine.EdgeAccess, fragment_uid: str, epoch: int) -> Access:
         return Access(
-            edge.address, edge.topic_uid, edge.partitions, fragment_uid, epoch, self.ca, self.certificate, self.key
+            edge.address,
+            edge.topic_uid,
+            edge.partitions,
+            fragment_uid,
+            epoch,
+            self.ca,
+            self.certificate,
+            self.key,
+            self.patience,
+        )
+
+    def topic(self, access: engine.TopicAccess) -> TopicAccess:
+        addresses = tuple(access.addresses)
+        return TopicAccess(
+            access.topic, access.topic_uid, addresses, self.ca, self.certificate, self.key, self.patience
         )
 
 

@@ -23,6 +23,34 @@ def make_folder(session: SparkSession, folder: str) -> None:
     system.mkdirs(path)
 
 
+def read_text(session: SparkSession, uri: str) -> str | None:
+    """What a file says; None where it is not there."""
+    system, path = at(session, uri)
+    if not system.exists(path):
+        return None
+    jvm: Any = session._jvm
+    stream = system.open(path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def write_text(session: SparkSession, uri: str, text: str) -> None:
+    """Writes a file, all at once. One that is there stays as it is."""
+    system, path = at(session, uri)
+    if system.exists(path):
+        return
+    folder, name = uri.rsplit("/", 1)
+    _, unfinished = at(session, f"{folder}/.{name}")
+    stream = system.create(unfinished, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+    system.rename(unfinished, path)
+
+
 def remove_folder(session: SparkSession, folder: str) -> None:
     """Also where it is not there."""
     system, path = at(session, folder)

@@ -20,7 +20,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headgate.catalog import v1 as catalog
 from headgate_engine.executor.calls import Access, EdgeClient
 from headgate_engine.executor.writing import STAGED_SCHEMA, stage_function, task_number
-from headgate_engine.fragments.kafka import connector_options, encoded
+from headgate_engine.fragments.kafka import connector_options
+from headgate_engine.fragments.records import encoded
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,14 @@ log = logging.getLogger(__name__)
 Bad = Callable[[], DataFrame | None]
 # (batch id, rows): what a batch came to.
 Wrote = Callable[[int, int], None]
+
+
+# What Spark takes for the end of a query that was stopped, rather than for a failure.
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
+
+
+class BatchFailed(Exception):
+    """A batch was not written; `EdgeOutput.failure` says why."""
 
 
 class Output(Protocol):
@@ -52,6 +61,7 @@ class EdgeOutput:
     def __init__(self, access: Access, errors: Access | None, given_up: Callable[[], bool]) -> None:
         self._access = access
         self._errors = errors
+        self._given_up = given_up
         self._client = EdgeClient(access, given_up=given_up)
         self._last = -1
         # What stopped the last batch: Spark turns it into text on its way through the JVM.
@@ -68,7 +78,8 @@ class EdgeOutput:
                 wrote(batch_id, self._write(batch, batch_id, bad))
             except BaseException as error:
                 self.failure = self.failure or error
-                raise
+                # Short: Spark searches the text, trace included, with a pattern that overflows its stack on a long one.
+                raise BatchFailed(_INTERRUPTED if self._given_up() else type(error).__name__) from None
 
         return frame.writeStream.foreachBatch(write)
 

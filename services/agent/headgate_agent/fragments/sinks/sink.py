@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,10 +48,18 @@ class Sink(Protocol):
     async def close(self) -> None: ...
 
 
-async def run_sink(sink: Sink, edge: EdgeReader, config: FragmentConfig, clock: Clock) -> None:
-    """Delivers an edge until its end. Cancelling it is a hard stop: what was not flushed is delivered again later."""
+async def run_sink(
+    sink: Sink, edge: EdgeReader, config: FragmentConfig, clock: Clock, opened: Callable[[], None] = lambda: None
+) -> None:
+    """Delivers an edge until its end. Cancelling it is a hard stop: what was not flushed is delivered again later.
+    `opened` is told when rows can be delivered."""
     try:
-        offset = flushed = await sink.open(await edge.start())
+        first = await edge.start()
+        offset = flushed = await sink.open(first)
+        if offset > first:
+            # The run before was ended between its last flush and this.
+            await edge.trim(offset)
+        opened()
         waiting_bytes, flush_at = 0, 0.0
         while True:
             patience = config.edge_read_wait

@@ -69,7 +69,7 @@ class FileSource:
         self._location = self._roots.locate(options["file_path"])
         self._follow = options.get("follow") == "true"
         self._poll = micros_of(options.get("poll_interval", "1 s")) / 1e6
-        self._on_error = OnError(parser.get("on_error", "fail"))
+        self._on_error = OnError(parser.get("on_error", "skip"))
         self._make = self._opener(columns, parser)
         self._files: Files | None = None
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.catalog import v1 as catalog
+from headgate_agent.errors import PLAN_UNSUPPORTED
 from headgate_agent.fragments.sources.source import Counters, Emitted, wait_or_stop
+from headgate_agent.fragments.tally import Tally
 from headgate_agent.fragments.types import Column, arrow_schema, columns_of
 from headgate_common.clock import Clock
+from headgate_common.errors import HeadgateError
 
 # A sample: values by column, beside those that the source fills in.
 Sample = Mapping[str, Any]
@@ -43,6 +46,7 @@ AGENT_STATISTICS = BuiltIn(
         ("rows_read", "INT64"),
         ("rows_kept", "INT64"),
         ("rows_malformed", "INT64"),
+        ("rows_computed", "INT64"),
         ("rows_delivered", "INT64"),
         ("bytes_read", "INT64"),
         ("bytes_delivered", "INT64"),
@@ -55,6 +59,60 @@ AGENT_RESOURCES = BuiltIn(
 HEARTBEATS = BuiltIn("heartbeats", ())
 
 BUILT_INS = {built_in.name: built_in for built_in in (AGENT_STATISTICS, AGENT_RESOURCES, HEARTBEATS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What an agent can say of itself, asked anew for each sample."""
+
+    agent: str
+    resources: Callable[[], catalog.AgentResources]
+    slots_used: Callable[[], int]
+    # How many fragments it has, ended ones included.
+    fragments: Callable[[], int]
+    tally: Tally
+
+
+def built_in_of(fragment: catalog.SourceFragment) -> BuiltIn:
+    """The built-in source that a fragment reads. PLAN_UNSUPPORTED where this agent does not offer it as the plan has
+    it: agents and coordinators of two versions may disagree about its columns."""
+    name = fragment.options["built_in"]
+    built_in = BUILT_INS.get(name)
+    if built_in is None or built_in.schema() != fragment.schema:
+        raise HeadgateError(PLAN_UNSUPPORTED, f"this agent does not offer the built-in source {name} with such columns")
+    return built_in
+
+
+def taking(built_in: BuiltIn, vitals: Vitals) -> Callable[[], Sample]:
+    """How a sample of a built-in source is taken. Counts begin now."""
+    if built_in is AGENT_STATISTICS:
+        return _Statistics(vitals)
+    if built_in is AGENT_RESOURCES:
+        return lambda: _resources(vitals)
+    return dict
+
+
+class _Statistics:
+    """Counts since the sample before."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+        self._before = vitals.tally.totals()
+
+    def __call__(self) -> Sample:
+        now = self._vitals.tally.totals()
+        since, self._before = now - self._before, now
+        return {**asdict(since), "fragments": self._vitals.fragments()}
+
+
+def _resources(vitals: Vitals) -> Sample:
+    found = vitals.resources()
+    return {
+        "cpu": found.cpu,
+        "memory_bytes": found.memory_bytes,
+        "backlog": found.backlog,
+        "slots_used": vitals.slots_used(),
+    }
 
 
 class SampleSource:

@@ -81,9 +81,26 @@ class Outcome(StrEnum):
     STOPPED = "stopped"
 
 
-async def run_source(source: Source, edge: EdgeWriter, stopping: asyncio.Event) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Lingering:
+    """How long rows that have come may wait for more, and how many bytes are enough not to wait."""
+
+    seconds: float
+    enough_bytes: int
+
+
+AT_ONCE = Lingering(0.0, 0)
+
+
+async def run_source(
+    source: Source,
+    edge: EdgeWriter,
+    stopping: asyncio.Event,
+    opened: Callable[[], None] = lambda: None,
+    lingering: Lingering = AT_ONCE,
+) -> Outcome:
     """Moves rows from a source to its edge until the source ends or `stopping` is set; then marks the end of the edge.
-    The source is at most one step ahead of what the edge has taken.
+    The source is at most one append ahead of what the edge has taken. `opened` is told when it can be read.
 
     Cancelling it is a hard stop: nothing more is appended, and no end is marked. A run that finds the edge ended
     already does nothing.
@@ -95,20 +112,24 @@ async def run_source(source: Source, edge: EdgeWriter, stopping: asyncio.Event) 
     upcoming: asyncio.Task[Emitted | None] | None = None
     try:
         await source.open(position)
+        opened()
         upcoming = asyncio.create_task(source.next(stopping))
         while True:
-            emitted = await upcoming
-            if emitted is None:
-                await edge.append((), position if position is not None else b"", end=True)
-                return Outcome.STOPPED
-            if not emitted.ended:
-                # One step ahead: decoding goes on while the edge makes the last rows durable.
-                upcoming = asyncio.create_task(source.next(stopping))
-            position = emitted.position
-            batches = [batch for batch in emitted.batches if batch.num_rows]
-            await edge.append(batches, position, errors=emitted.errors, end=emitted.ended)
-            if emitted.ended:
-                return Outcome.ENDED
+            await upcoming
+            parts, upcoming = await _gather(source, upcoming, stopping, lingering)
+            last = parts[-1]
+            if last is not None:
+                position = last.position
+            ended = last is None or last.ended
+            found = [part for part in parts if part is not None]
+            await edge.append(
+                _together([batch for part in found for batch in part.batches if batch.num_rows]),
+                position if position is not None else b"",
+                errors=[error for part in found for error in part.errors],
+                end=ended,
+            )
+            if ended:
+                return Outcome.STOPPED if last is None else Outcome.ENDED
     finally:
         if upcoming is not None:
             upcoming.cancel()
@@ -117,6 +138,37 @@ async def run_source(source: Source, edge: EdgeWriter, stopping: asyncio.Event) 
             if not upcoming.cancelled():
                 upcoming.exception()
         await source.close()
+
+
+async def _gather(
+    source: Source, upcoming: asyncio.Task[Emitted | None], stopping: asyncio.Event, lingering: Lingering
+) -> tuple[list[Emitted | None], asyncio.Task[Emitted | None]]:
+    """What has come and what follows soon, to be appended as one; None stands for the end that was asked for. The task
+    that is answered with it is one step ahead: decoding goes on while the edge makes rows durable."""
+    parts = [upcoming.result()]
+    size = 0
+    deadline = asyncio.get_running_loop().time() + lingering.seconds
+    while True:
+        last = parts[-1]
+        if last is None or last.ended:
+            return parts, upcoming
+        upcoming = asyncio.create_task(source.next(stopping))
+        size += sum(batch.nbytes for batch in last.batches)
+        left = deadline - asyncio.get_running_loop().time()
+        if size >= lingering.enough_bytes or left <= 0:
+            return parts, upcoming
+        await asyncio.wait((upcoming,), timeout=left)
+        if not upcoming.done() or upcoming.exception() is not None:
+            # What is here is good; an error is met by whoever waits for the step itself.
+            return parts, upcoming
+        parts.append(upcoming.result())
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Small batches as one: each costs everybody on its way the same."""
+    if len(batches) < 2:
+        return batches
+    return list(pa.Table.from_batches(batches).combine_chunks().to_batches())
 
 
 async def wait_or_stop(stopping: asyncio.Event, seconds: float) -> bool:
@@ -140,6 +192,9 @@ def error_rows(
         first = faults[0]
         raise HeadgateError(MALFORMED_ROW, f"{place(first)}: {first.reason}")
     counters.rows_malformed += len(faults)
-    return [
-        ErrorRow(fault.raw[:MAX_RAW_BYTES].decode(errors="replace"), fault.reason, place(fault)) for fault in faults
-    ]
+    return [ErrorRow(_text(fault.raw), fault.reason, place(fault)) for fault in faults]
+
+
+def _text(raw: bytes) -> str:
+    """The beginning of a row, without the end of its line."""
+    return raw[:MAX_RAW_BYTES].decode(errors="replace").rstrip("\r\n")

@@ -97,7 +97,7 @@ class TcpSource:
         self._host, self._port = options["socket_host"], int(options["socket_port"])
         self._timeout = micros_of(options.get("connect_timeout", "10 s")) / 1e6
         self._reconnect = options.get("reconnect", "true") == "true"
-        self._on_error = OnError(parser.get("on_error", "fail"))
+        self._on_error = OnError(parser.get("on_error", "skip"))
         self._targets = Targets(config.tcp_targets)
         self._backoff = Backoff(initial=config.reconnect_min, cap=config.reconnect_max)
         self._fresh: Decoder = text_decoder(columns, parser)

@@ -4,6 +4,12 @@
 they are stored and sent to agents; `redact_source` and `redact_sink` what may be shown.
 """
 
+from headgate_coordinator.catalog.descriptors.built_in import (
+    BUILT_IN_NAMES,
+    built_in_feeds,
+    built_in_source,
+    is_built_in,
+)
 from headgate_coordinator.catalog.descriptors.options import REDACTED, Fault, Option, OptionType
 from headgate_coordinator.catalog.descriptors.parsers import PARSERS, ParserDescriptor
 from headgate_coordinator.catalog.descriptors.sinks import SINKS, SinkDescriptor
@@ -26,6 +32,7 @@ from headgate_coordinator.catalog.descriptors.validate import (
 )
 
 __all__ = [
+    "BUILT_IN_NAMES",
     "PARSERS",
     "REDACTED",
     "SINKS",
@@ -37,9 +44,12 @@ __all__ = [
     "SinkDescriptor",
     "SourceDescriptor",
     "ValidSource",
+    "built_in_feeds",
+    "built_in_source",
     "check_sink",
     "check_source",
     "is_bounded",
+    "is_built_in",
     "redact_sink",
     "redact_source",
     "sink_descriptor",

@@ -9,10 +9,10 @@ from headgate_coordinator.catalog.descriptors.options import Option, OptionType
 ON_ERROR = Option(
     "on_error",
     OptionType.CHOICE,
-    "what happens with a row that cannot be read: `fail` ends the fragment with the row's place, `skip` counts it and "
-    "goes on",
-    default="fail",
-    choices=("fail", "skip"),
+    "what happens with a row that cannot be read: `skip` counts it, puts it into the query's topic of error rows and "
+    "goes on, `fail` ends the fragment with the row's place",
+    default="skip",
+    choices=("skip", "fail"),
 )
 TUPLE_DELIMITER = Option(
     "tuple_delimiter",

@@ -190,6 +190,14 @@ TOPIC = SourceDescriptor(
     (
         Option("topic", OptionType.TEXT, "the topic", required=True, synonyms=("topic_name",), check=topic_fault),
         START,
+        Option(
+            "transport",
+            OptionType.CHOICE,
+            "how an engine reads it: `grpc` from the agents that lead it, `kafka` through their Kafka port with "
+            "Spark's Kafka connector, as queries in real time always do",
+            default="grpc",
+            choices=("grpc", "kafka"),
+        ),
     ),
     ("JSON", "CSV", "ARROW"),
     node_local=False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.descriptors.built_in import AGENT
 from headgate_coordinator.catalog.descriptors.generator import default_maker, maker_fault
 from headgate_coordinator.catalog.descriptors.options import REDACTED, Fault, Option, OptionType, check_options
 from headgate_coordinator.catalog.descriptors.parsers import CSV, JSON, PARSERS, ParserDescriptor, parser_of_path
@@ -130,7 +131,7 @@ def sink_type(name: str) -> catalog.SinkType.ValueType | None:
 
 def is_bounded(type_: catalog.SourceType.ValueType, options: Mapping[str, str]) -> bool:
     """Whether a source with these options, in normal form, ends by itself."""
-    return source_descriptor(type_).bounded(options)
+    return _in_plans(type_).bounded(options)
 
 
 def source_locus(type_: catalog.SourceType.ValueType, options: Mapping[str, str], agent_uid: str) -> str:
@@ -146,12 +147,17 @@ def takes_updates(type_: catalog.SinkType.ValueType, options: Mapping[str, str])
 
 def redact_source(type_: catalog.SourceType.ValueType, options: Mapping[str, str]) -> dict[str, str]:
     """The options as they may be shown."""
-    return _redact(source_descriptor(type_).options, options)
+    return _redact(_in_plans(type_).options, options)
 
 
 def redact_sink(type_: catalog.SinkType.ValueType, options: Mapping[str, str]) -> dict[str, str]:
     """The options as they may be shown."""
     return _redact(sink_descriptor(type_).options, options)
+
+
+def _in_plans(type_: catalog.SourceType.ValueType) -> SourceDescriptor:
+    """The descriptor of a type that a plan may have: also that of the built-in sources, which nobody creates."""
+    return AGENT if type_ == AGENT.type else source_descriptor(type_)
 
 
 def _concerned(faults: list[Fault], option: str) -> bool:

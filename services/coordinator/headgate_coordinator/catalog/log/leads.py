@@ -16,8 +16,8 @@ from sqlalchemy import bindparam, insert, select, update
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import sessions
+from headgate_coordinator.catalog.log import edge_runs, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
-from headgate_coordinator.catalog.log import transfers
 from headgate_coordinator.catalog.log.partitions import GRANT, name_of, ref_key
 from headgate_coordinator.catalog.log.schema import partition_epochs, partition_holes, partitions, producers, topics
 from headgate_coordinator.catalog.schema import agents
@@ -174,7 +174,7 @@ def _answer(
 ) -> log.AcquirePartitionsResponse:
     led = [key for key in rows if key not in refusals]
     states = dict(zip(rows, partition_rows.messages_with_offsets(tx, list(rows.values())), strict=True))
-    producer_states, epochs = _producers(tx, led), _epochs(tx, led)
+    producer_states, epochs, runs = _producers(tx, led), _epochs(tx, led), edge_runs.of_partitions(tx, led)
     return log.AcquirePartitionsResponse(
         partitions=(
             log.AcquiredPartition(
@@ -184,6 +184,7 @@ def _answer(
                 state=states.get(key),
                 producers=producer_states[key],
                 epochs=epochs[key],
+                runs=runs[key],
             )
             for ref in asked
             for key in (ref_key(ref),)

@@ -52,10 +52,11 @@ topics = Table(
     Column("max_message_bytes", BigInteger, nullable=False),
     Column("group_name", Text, nullable=False),
     Column("internal", Boolean, nullable=False),
-    Column("query_uid", Text, ForeignKey("queries.uid", ondelete="RESTRICT")),
+    Column("query_uid", Text),  # No foreign key: a topic of error rows outlives its query.
     Column("pinned_agent", Text, nullable=False),
     Column("time", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("unused_since", BigInteger),  # Set where its query has ended and it is to be deleted in time.
     one_of("durability", DURABILITIES),
     one_of("format", FORMATS),
     CheckConstraint("partitions > 0", name="partitions"),
@@ -64,6 +65,7 @@ topics = Table(
     CheckConstraint("segment_bytes > 0 AND segment_age_us > 0 AND linger_us >= 0", name="segments"),
     CheckConstraint("max_message_bytes > 0", name="messages"),
     Index("ix_topics_query_uid", "query_uid"),
+    Index("ix_topics_unused_since", "unused_since"),
 )
 
 # Records in [log_start, committed) are in segments. A leader of a WAL topic may acknowledge below `reserved`; while
@@ -142,6 +144,23 @@ producers = Table(
     Column("time", BigInteger, nullable=False),
     CheckConstraint("producer_id >= 0", name="producer_id"),
     Index("ix_producers_time", "time"),
+)
+
+# The last run of each fragment that writes or reads an edge, beside every partition that it has opened: whoever leads
+# one of them next is told, and it is forgotten with the last of them. What is said of a writer stands in all its rows.
+edge_runs = Table(
+    "edge_runs",
+    metadata,
+    Column("partition_key", Text, ForeignKey("partitions.key", ondelete="RESTRICT"), primary_key=True),
+    Column("fragment_uid", Text, primary_key=True),
+    Column("reads", Boolean, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("position", LargeBinary, nullable=False),
+    Column("ended", Boolean, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    CheckConstraint("epoch > 0 AND batch_id >= -1", name="positive"),
+    Index("ix_edge_runs_fragment_uid", "fragment_uid"),
 )
 
 # `time` is when the group was last acquired or committed to.

@@ -44,7 +44,11 @@ _RESIZE = (
 _TRIM = (
     update(partitions)
     .where(partitions.c.key == bindparam("key_"))
-    .values(log_start=bindparam("start_"), bytes=partitions.c.bytes - bindparam("bytes_"))
+    .values(
+        log_start=bindparam("start_"),
+        committed=bindparam("committed_"),
+        bytes=partitions.c.bytes - bindparam("bytes_"),
+    )
 )
 _of_start = partition_epochs.alias()
 _INSERT = insert(segments)
@@ -111,18 +115,27 @@ def commit_segments(tx: Tx, request: log.CommitSegmentsRequest) -> log.CommitSeg
     Those that are visible already need no grant: they are so, whoever leads now. Each of the others must begin where
     its partition ends (OFFSET_CONFLICT), under the epoch that leads it (STALE_EPOCH).
     """
-    known = _known(tx, [each.segment.uid for each in request.commits])
-    fresh = [each for each in request.commits if not _is_known(each, known)]
-    if not fresh:
-        return log.CommitSegmentsResponse()
-    _refuse_twice(fresh)
-    _verify(tx, [each.leader for each in fresh], request.session_id)
-    rows = partition_rows.rows_of(tx, {ref_key(each.leader.partition) for each in fresh})
-    growths = {key: _Growth(row, row.committed) for key, row in rows.items()}
-    for each in fresh:
-        _grow(growths[ref_key(each.leader.partition)], each)
-    _write(tx, fresh, growths)
+    fresh = invisible(tx, request.commits)
+    if fresh:
+        verify(tx, [each.leader for each in fresh], request.session_id)
+        show(tx, fresh)
     return log.CommitSegmentsResponse()
+
+
+def invisible(tx: Tx, commits: Sequence[log.SegmentCommit]) -> list[log.SegmentCommit]:
+    """Those that no earlier call has made visible."""
+    known = _known(tx, [each.segment.uid for each in commits])
+    return [each for each in commits if not _is_known(each, known)]
+
+
+def show(tx: Tx, commits: Sequence[log.SegmentCommit]) -> None:
+    """Makes segments visible whose leaders were verified; each begins where its partition ends, or OFFSET_CONFLICT."""
+    _refuse_twice(commits)
+    rows = partition_rows.rows_of(tx, {ref_key(each.leader.partition) for each in commits})
+    growths = {key: _Growth(row, row.committed) for key, row in rows.items()}
+    for each in commits:
+        _grow(growths[ref_key(each.leader.partition)], each)
+    _write(tx, commits, growths)
 
 
 def _known(tx: Tx, uids: Collection[str]) -> dict[str, AnyRow]:
@@ -162,7 +175,7 @@ def _refuse_twice(commits: Sequence[log.SegmentCommit]) -> None:
         seen.add(each.segment.uid)
 
 
-def _verify(tx: Tx, leaders: Sequence[log.LeaderRef], session: str) -> None:
+def verify(tx: Tx, leaders: Sequence[log.LeaderRef], session: str) -> None:
     """STALE_EPOCH unless the session leads all of them, each under the epoch that is named."""
     epochs: dict[str, int] = {}
     for leader in leaders:
@@ -274,7 +287,7 @@ def replace_segments(tx: Tx, request: log.ReplaceSegmentsRequest) -> log.Replace
     key, merged = ref_key(request.leader.partition), request.segment
     if _is_known(log.SegmentCommit(leader=request.leader, segment=merged), _known(tx, [merged.uid])):
         return log.ReplaceSegmentsResponse()
-    _verify(tx, [request.leader], request.session_id)
+    verify(tx, [request.leader], request.session_id)
     row = partition_rows.row_of(tx, key)
     _check_segment(merged, request.leader, name_of(row))
     known = _known(tx, request.segment_uids)
@@ -318,25 +331,37 @@ def _conflict(message: str, row: AnyRow) -> HeadgateError:
 
 
 def trim_partitions(tx: Tx, request: log.TrimPartitionsRequest) -> log.TrimPartitionsResponse:
-    """Moves starts forward and removes segments that end before them; they are the answer."""
-    _verify(tx, [each.leader for each in request.trims], request.session_id)
+    """Moves starts forward and removes segments that end before them; they are the answer.
+
+    A leader of a WAL topic may go beyond what is in segments, up to what it has reserved: what it acknowledged and
+    nobody needs any more is never uploaded, and the next segment begins behind it.
+    """
+    verify(tx, [each.leader for each in request.trims], request.session_id)
     starts = {ref_key(each.leader.partition): each.log_start for each in request.trims}
     rows = partition_rows.rows_of(tx, starts)
     removed: list[AnyRow] = []
     trimmed = []
     for key, start in starts.items():
         row = rows[key]
-        if start > row.committed:
+        end = max(row.committed, row.reserved)
+        if start > end:
             raise HeadgateError(
                 OFFSET_OUT_OF_RANGE,
-                f"partition {name_of(row)} ends at {row.committed} in segments, so it cannot begin at {start}",
+                f"partition {name_of(row)} ends at {end}, so it cannot begin at {start}",
                 metadata={"partition": name_of(row), "committed": str(row.committed)},
             )
         if start <= row.log_start:
             continue
         gone = tx.connection.execute(_BEFORE, {"key_": key, "start_": start}).all()
         removed += gone
-        trimmed.append({"key_": key, "start_": start, "bytes_": sum(each.bytes for each in gone)})
+        trimmed.append(
+            {
+                "key_": key,
+                "start_": start,
+                "committed_": max(row.committed, start),
+                "bytes_": sum(each.bytes for each in gone),
+            }
+        )
     if removed:
         tx.connection.execute(_DELETE, [{"key_": each.partition_key, "base_": each.base_offset} for each in removed])
     if trimmed:

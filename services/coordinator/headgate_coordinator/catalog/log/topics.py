@@ -7,9 +7,10 @@ the moment it is there it cannot be dropped while they name it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
@@ -18,6 +19,7 @@ from headgate_coordinator.catalog.agent_rows import DEFAULT_GROUP
 from headgate_coordinator.catalog.log import partitions as partition_rows
 from headgate_coordinator.catalog.log import settings, transfers
 from headgate_coordinator.catalog.log.schema import (
+    edge_runs,
     group_offsets,
     partition_epochs,
     partition_holes,
@@ -42,10 +44,10 @@ from headgate_coordinator.errors import (
 from headgate_coordinator.sql.names import topic_fault
 
 TOPICS = select(topics)
-_OF_QUERY = TOPICS.where(topics.c.query_uid == bindparam("query_uid_")).order_by(topics.c.name)
+_INSERT, _INSERT_PARTITIONS = insert(topics), insert(partitions)
 _NOTHING_YET = {"log_start": 0, "committed": 0, "reserved": 0, "bytes": 0, "volume_id": ""}
 # What is kept of a partition, in the order in which it can be deleted.
-_OF_PARTITIONS = (group_offsets, producers, partition_holes, partition_epochs, segments)
+_OF_PARTITIONS = (group_offsets, producers, partition_holes, partition_epochs, edge_runs, segments)
 
 
 def create_topic(tx: Tx, request: log.CreateTopicRequest, rules: TopicRules) -> log.Topic:
@@ -79,38 +81,69 @@ def create(
         raise HeadgateError(ALREADY_EXISTS, f"there is a topic {name}", metadata={"kind": "topic", "name": name})
     if not internal:
         _require_room(tx, partition_count, rules)
-    uid = tx.ids.uid("topic")
-    row: dict[str, Any] = {
-        "uid": uid,
+    row = new_row(
+        tx, name, partition_count, columns, group=group, internal=internal, query_uid=query_uid, pinned=pinned_agent
+    )
+    return insert_topics(tx, [row])[0]
+
+
+def new_row(
+    tx: Tx,
+    name: str,
+    partition_count: int,
+    columns: Mapping[str, Any],
+    *,
+    group: str = "",
+    internal: bool = False,
+    query_uid: str | None = None,
+    pinned: str = "",
+) -> dict[str, Any]:
+    """The row of a topic that is not there yet; `columns` are its settings."""
+    return {
+        "uid": tx.ids.uid("topic"),
         "name": name,
         "partitions": partition_count,
         "group_name": group or DEFAULT_GROUP,
         "internal": internal,
         "query_uid": query_uid,
-        "pinned_agent": pinned_agent,
+        "pinned_agent": pinned,
         "time": tx.now,
         "revision": tx.revision,
+        "unused_since": None,
         **columns,
     }
-    tx.connection.execute(insert(topics), row)
+
+
+def insert_topics(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[log.Topic]:
+    """Writes topics with all their partitions, with few statements however many there are."""
+    partition_of = [(row, index) for row in rows for index in range(row["partitions"])]
+    tx.connection.execute(_INSERT, list(rows))
     tx.connection.execute(
-        insert(partitions),
+        _INSERT_PARTITIONS,
         [
             {
-                "key": partition_rows.key_of(uid, index),
-                "topic_uid": uid,
+                "key": partition_rows.key_of(row["uid"], index),
+                "topic_uid": row["uid"],
                 "ordinal": index,
                 "waiting": partition_rows.NOBODY_YET,
                 "revision": tx.revision,
                 **_NOTHING_YET,
             }
-            for index in range(partition_count)
+            for row, index in partition_of
         ],
     )
-    created = _by_uid(tx, uid)
-    tx.record("TOPIC", name, uid, None, created)
-    for made in tx.connection.execute(_partitions_of(uid)):
-        tx.record("PARTITION", partition_rows.name_of(made), made.key, None, partition_rows.message(made))
+    created = [_message(row) for row in rows]
+    for topic in created:
+        tx.record("TOPIC", topic.name, topic.uid, None, topic)
+    for row, index in partition_of:
+        partition = log.Partition(
+            topic=row["name"],
+            topic_uid=row["uid"],
+            index=index,
+            waiting=partition_rows.NOBODY_YET,
+            revision=tx.revision,
+        )
+        tx.record("PARTITION", f"{row['name']}/{index}", partition_rows.key_of(row["uid"], index), None, partition)
     return created
 
 
@@ -152,25 +185,28 @@ def drop_topic(tx: Tx, request: log.DropTopicRequest) -> log.Topic | None:
 
 def delete_topic(tx: Tx, row: AnyRow) -> log.Topic:
     """Deletes a topic whatever refers to it; that is for its own query to do."""
-    dropped = message(row)
-    rows = tx.connection.execute(_partitions_of(row.uid)).all()
-    transfers.delete_of_topic(tx, row.uid)
-    keys = select(partitions.c.key).where(partitions.c.topic_uid == row.uid)
+    delete_topics(tx, [row])
+    return message(row)
+
+
+def delete_topics(tx: Tx, rows: Sequence[AnyRow]) -> None:
+    """The same for several, with few statements however many there are."""
+    if not rows:
+        return
+    uids = [row.uid for row in rows]
+    of_topics = partitions.c.topic_uid.in_(uids)
+    gone = tx.connection.execute(partition_rows.PARTITIONS.where(of_topics)).all()
+    transfers.delete_of_topics(tx, uids)
+    keys = select(partitions.c.key).where(of_topics)
     for table in _OF_PARTITIONS:
         tx.connection.execute(delete(table).where(table.c.partition_key.in_(keys)))
-    sessions.forget(tx, partition_rows.GRANT, [each.key for each in rows if each.epoch is not None])
-    tx.connection.execute(delete(partitions).where(partitions.c.topic_uid == row.uid))
-    tx.connection.execute(delete(topics).where(topics.c.uid == row.uid))
-    tx.record("TOPIC", row.name, row.uid, dropped, None)
-    for each in rows:
+    sessions.forget(tx, partition_rows.GRANT, [each.key for each in gone if each.epoch is not None])
+    tx.connection.execute(delete(partitions).where(of_topics))
+    tx.connection.execute(delete(topics).where(topics.c.uid.in_(uids)))
+    for row in rows:
+        tx.record("TOPIC", row.name, row.uid, message(row), None)
+    for each in sorted(gone, key=lambda one: (one.topic, one.ordinal)):
         tx.record("PARTITION", partition_rows.name_of(each), each.key, partition_rows.message(each), None)
-    return dropped
-
-
-def delete_topics_of(tx: Tx, query_uid: str) -> None:
-    """Deletes the topics that a query made for itself; called when the query itself is deleted."""
-    for row in tx.connection.execute(_OF_QUERY, {"query_uid_": query_uid}).all():
-        delete_topic(tx, row)
 
 
 def get_topic(tx: Tx, request: log.GetTopicRequest) -> log.Topic:
@@ -209,17 +245,21 @@ def not_found(name: str) -> HeadgateError:
 
 
 def message(row: AnyRow) -> log.Topic:
+    return _message(row._mapping)
+
+
+def _message(columns: Mapping[Any, Any]) -> log.Topic:
     return log.Topic(
-        name=row.name,
-        uid=row.uid,
-        partitions=row.partitions,
-        settings=settings.message(dict(row._mapping)),
-        group=row.group_name,
-        internal=row.internal,
-        query_uid=row.query_uid or "",
-        pinned_agent=row.pinned_agent,
-        create_time=timestamp(row.time),
-        revision=row.revision,
+        name=columns["name"],
+        uid=columns["uid"],
+        partitions=columns["partitions"],
+        settings=settings.message(columns),
+        group=columns["group_name"],
+        internal=columns["internal"],
+        query_uid=columns["query_uid"] or "",
+        pinned_agent=columns["pinned_agent"],
+        create_time=timestamp(columns["time"]),
+        revision=columns["revision"],
     )
 
 
@@ -270,15 +310,10 @@ def _references(tx: Tx, row: AnyRow) -> list[references.References]:
 
 
 def _refuse_internal(tx: Tx, row: AnyRow) -> None:
-    if row.internal:
-        owner = references.find(
-            tx, "query", select(queries.c.name, queries.c.state).where(queries.c.uid == row.query_uid)
-        )
-        raise references.in_use(TOPIC_IN_USE, f"topic {row.name}", [owner] if owner else [])
-
-
-def _partitions_of(uid: str) -> Select[Any]:
-    return partition_rows.PARTITIONS.where(partitions.c.topic_uid == uid).order_by(partitions.c.ordinal)
+    """A topic of a query is the query's alone to change, while there is one."""
+    owner = references.find(tx, "query", select(queries.c.name, queries.c.state).where(queries.c.uid == row.query_uid))
+    if row.internal and owner is not None:
+        raise references.in_use(TOPIC_IN_USE, f"topic {row.name}", [owner])
 
 
 def _required(tx: Tx, name: str) -> AnyRow:

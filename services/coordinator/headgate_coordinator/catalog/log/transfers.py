@@ -181,8 +181,8 @@ def fail_overdue(tx: Tx, uids: Collection[str], seconds: float) -> int:
     return len(move(tx, rows_by_uid(tx, uids).values(), "FAILED", f"it was not completed within {seconds:g} s"))
 
 
-def delete_of_topic(tx: Tx, topic_uid: str) -> None:
-    _delete(tx, TRANSFERS.where(partitions.c.topic_uid == topic_uid))
+def delete_of_topics(tx: Tx, topic_uids: Collection[str]) -> None:
+    _delete(tx, TRANSFERS.where(partitions.c.topic_uid.in_(topic_uids)))
 
 
 def forget(tx: Tx, age: float, limit: int) -> int:

@@ -12,6 +12,7 @@ from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import descriptors
 from headgate_coordinator.catalog.descriptors import Fault
+from headgate_coordinator.catalog.descriptors.brokers import missing_brokers
 from headgate_coordinator.catalog.log import settings
 from headgate_coordinator.errors import (
     EMPTY_SCHEMA,
@@ -127,6 +128,8 @@ def _physical_source(cursor: Cursor, start: int) -> RequestStatement:
             SOURCE_TYPE_UNKNOWN,
         )
     own, of_parser = _by_scope(cursor, options, ("SOURCE", "PARSER"))
+    if type_ == catalog.SOURCE_TYPE_KAFKA:
+        own |= missing_brokers(own, cursor.limits.kafka_brokers)
     _, faults = descriptors.check_source(type_, own, of_parser)
     _refuse_faults(cursor, faults, options, type_offset)
     request = catalog.CreatePhysicalSourceRequest(
@@ -150,6 +153,8 @@ def _sink(cursor: Cursor, start: int) -> RequestStatement:
             SINK_TYPE_UNKNOWN,
         )
     own, _ = _by_scope(cursor, options, ("SINK",))
+    if type_ == catalog.SINK_TYPE_KAFKA:
+        own |= missing_brokers(own, cursor.limits.kafka_brokers)
     _, faults = descriptors.check_sink(type_, own, schema)
     _refuse_faults(cursor, faults, options, type_offset)
     request = catalog.CreateSinkRequest(name=name, schema=schema, agent=agent, type=type_, options=own)

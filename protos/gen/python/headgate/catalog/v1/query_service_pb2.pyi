@@ -59,6 +59,7 @@ class CreateQueryRequest(_message.Message):
     DEPLOYMENT_DEADLINE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TEMPORARY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name; generated if empty, and answered."""
     statement: _builtins.str
@@ -71,6 +72,12 @@ class CreateQueryRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks everything and answers as if it were done, and changes nothing."""
+    temporary: _builtins.bool
+    """The statement is a SELECT without INTO, no sink is named, and its rows are read with ResultService.ReadResults from the
+    agent of the query's SINK fragment. LIMIT without ORDER BY ends the rows. A query whose rows nobody reads ends; one that
+    has ended is dropped after a while (`timings.temporary_memory` of the coordinator, 1 min unless configured), unless its
+    reader drops it before.
+    """
     @_builtins.property
     def deployment_deadline(self) -> _duration_pb2.Duration:
         """Time from now within which it must be RUNNING; the configured default if unset."""
@@ -84,10 +91,11 @@ class CreateQueryRequest(_message.Message):
         deployment_deadline: _duration_pb2.Duration | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        temporary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deployment_deadline", b"deployment_deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment_deadline", b"deployment_deadline", "name", b"name", "request_id", b"request_id", "sink", b"sink", "statement", b"statement", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment_deadline", b"deployment_deadline", "name", b"name", "request_id", b"request_id", "sink", b"sink", "statement", b"statement", "temporary", b"temporary", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

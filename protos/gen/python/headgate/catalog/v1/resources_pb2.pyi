@@ -87,6 +87,8 @@ class _SourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceType
     """A topic of an Apache Kafka cluster."""
     SOURCE_TYPE_TOPIC: _SourceType.ValueType  # 5
     """A topic of Headgate's own log."""
+    SOURCE_TYPE_AGENT: _SourceType.ValueType  # 6
+    """What an agent says of itself, for the built-in sources; no source of this type can be created."""
 
 class SourceType(_SourceType, metaclass=_SourceTypeEnumTypeWrapper):
     """Where rows of a logical source come from."""
@@ -103,6 +105,8 @@ SOURCE_TYPE_KAFKA: SourceType.ValueType  # 4
 """A topic of an Apache Kafka cluster."""
 SOURCE_TYPE_TOPIC: SourceType.ValueType  # 5
 """A topic of Headgate's own log."""
+SOURCE_TYPE_AGENT: SourceType.ValueType  # 6
+"""What an agent says of itself, for the built-in sources; no source of this type can be created."""
 Global___SourceType: _TypeAlias = SourceType  # noqa: Y015
 
 class _SinkType:
@@ -123,6 +127,8 @@ class _SinkTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SinkType.Val
     """A topic of Headgate's own log."""
     SINK_TYPE_VOID: _SinkType.ValueType  # 5
     """Nowhere: rows are counted and dropped."""
+    SINK_TYPE_RESULT: _SinkType.ValueType  # 6
+    """Whoever reads the rows of a temporary query; no sink of this type can be created."""
 
 class SinkType(_SinkType, metaclass=_SinkTypeEnumTypeWrapper):
     """Where rows of a query go."""
@@ -139,6 +145,8 @@ SINK_TYPE_TOPIC: SinkType.ValueType  # 4
 """A topic of Headgate's own log."""
 SINK_TYPE_VOID: SinkType.ValueType  # 5
 """Nowhere: rows are counted and dropped."""
+SINK_TYPE_RESULT: SinkType.ValueType  # 6
+"""Whoever reads the rows of a temporary query; no sink of this type can be created."""
 Global___SinkType: _TypeAlias = SinkType  # noqa: Y015
 
 class _QueryState:
@@ -971,6 +979,7 @@ class Query(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     STATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    TEMPORARY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, as in the rule above. Generated where none is given."""
     uid: _builtins.str
@@ -989,6 +998,8 @@ class Query(_message.Message):
     """How many fragments it has."""
     revision: _builtins.int
     """Revision of its last change."""
+    temporary: _builtins.bool
+    """Its rows go to whoever reads them, and to no sink; see CreateQueryRequest.temporary."""
     @_builtins.property
     def sinks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The sinks it writes to."""
@@ -1036,10 +1047,11 @@ class Query(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         state_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        temporary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "failure", b"failure", "state_time", b"state_time", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "desired_state", b"desired_state", "failure", b"failure", "fragment_count", b"fragment_count", "mode", b"mode", "name", b"name", "physical_sources", b"physical_sources", "revision", b"revision", "sinks", b"sinks", "state", b"state", "state_time", b"state_time", "statement", b"statement", "stop_mode", b"stop_mode", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "desired_state", b"desired_state", "failure", b"failure", "fragment_count", b"fragment_count", "mode", b"mode", "name", b"name", "physical_sources", b"physical_sources", "revision", b"revision", "sinks", b"sinks", "state", b"state", "state_time", b"state_time", "statement", b"statement", "stop_mode", b"stop_mode", "temporary", b"temporary", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1066,6 +1078,7 @@ class Fragment(_message.Message):
     NODE_LOCAL_FIELD_NUMBER: _builtins.int
     QUERY_UID_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     uid: _builtins.str
     """Given by the coordinator; the identity under which its state is kept, whatever the epoch."""
     query: _builtins.str
@@ -1094,6 +1107,8 @@ class Fragment(_message.Message):
     """Whether it needs something that only its agent has, so that it cannot move."""
     query_uid: _builtins.str
     """The uid of the query it belongs to."""
+    waiting: _builtins.str
+    """What its run waits for before it can be RUNNING, in a sentence; empty if nothing is in its way."""
     @_builtins.property
     def progress(self) -> Global___FragmentProgress:
         """How its run is doing, as its agent last told the leading coordinator; unset if it has not. It changes without a
@@ -1118,10 +1133,11 @@ class Fragment(_message.Message):
         node_local: _builtins.bool = ...,
         query_uid: _builtins.str = ...,
         progress: Global___FragmentProgress | None = ...,
+        waiting: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "progress", b"progress", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "progress", b"progress", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,5 +2,7 @@
 
 from headgate.cluster.v1.fragment_service_pb2 import *  # noqa: F403
 from headgate.cluster.v1.membership_service_pb2 import *  # noqa: F403
+from headgate.cluster.v1.result_service_pb2 import *  # noqa: F403
 from headgate.cluster.v1.fragment_service_pb2_grpc import *  # noqa: F403
 from headgate.cluster.v1.membership_service_pb2_grpc import *  # noqa: F403
+from headgate.cluster.v1.result_service_pb2_grpc import *  # noqa: F403

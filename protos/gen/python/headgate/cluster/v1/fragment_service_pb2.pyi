@@ -87,10 +87,13 @@ class RegisterFragmentRequest(_message.Message):
     EDGES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The name of its query, for logs."""
     query_uid: _builtins.str
     """The uid of its query."""
+    mode: _resources_pb2.QueryMode.ValueType
+    """How the query runs."""
     @_builtins.property
     def command(self) -> Global___Command:
         """On whose behalf."""
@@ -128,10 +131,11 @@ class RegisterFragmentRequest(_message.Message):
         edges: _abc.Iterable[_plan_pb2.EdgePlan] | None = ...,
         topics: _abc.Iterable[Global___EdgeTopic] | None = ...,
         errors: Global___EdgeTopic | None = ...,
+        mode: _resources_pb2.QueryMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "errors", b"errors", "fragment", b"fragment", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "edges", b"edges", "errors", b"errors", "fragment", b"fragment", "plan", b"plan", "query", b"query", "query_uid", b"query_uid", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "edges", b"edges", "errors", b"errors", "fragment", b"fragment", "mode", b"mode", "plan", b"plan", "query", b"query", "query_uid", b"query_uid", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

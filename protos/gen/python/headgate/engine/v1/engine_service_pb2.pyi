@@ -32,19 +32,22 @@ class _BadRecordsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BadRecords
     BAD_RECORDS_UNSPECIFIED: _BadRecords.ValueType  # 0
     """The default, TO_ERROR_TOPIC."""
     BAD_RECORDS_TO_ERROR_TOPIC: _BadRecords.ValueType  # 1
-    """It goes to the query's error topic with its reason, and is counted."""
+    """As each input says."""
     BAD_RECORDS_FAIL: _BadRecords.ValueType  # 2
-    """The run fails."""
+    """The run fails, whatever the inputs say."""
 
 class BadRecords(_BadRecords, metaclass=_BadRecordsEnumTypeWrapper):
-    """What becomes of a record that cannot be decoded."""
+    """What becomes of a record of a topic that cannot be decoded. Each topic input says it for itself, with the option
+    `on_error` of its parser: `fail` ends the run with BAD_RECORD, which names topic, partition and offset; `skip`, and the
+    absence of the option, send the record to the error topic, in the commit of its batch, and count it.
+    """
 
 BAD_RECORDS_UNSPECIFIED: BadRecords.ValueType  # 0
 """The default, TO_ERROR_TOPIC."""
 BAD_RECORDS_TO_ERROR_TOPIC: BadRecords.ValueType  # 1
-"""It goes to the query's error topic with its reason, and is counted."""
+"""As each input says."""
 BAD_RECORDS_FAIL: BadRecords.ValueType  # 2
-"""The run fails."""
+"""The run fails, whatever the inputs say."""
 Global___BadRecords: _TypeAlias = BadRecords  # noqa: Y015
 
 class _Delivery:
@@ -224,6 +227,46 @@ class EdgeAccess(_message.Message):
 Global___EdgeAccess: _TypeAlias = EdgeAccess  # noqa: Y015
 
 @_typing.final
+class TopicAccess(_message.Message):
+    """Where the records of a native topic are read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_UID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Its name: inputs of type TOPIC name it in their option `topic`."""
+    topic_uid: _builtins.str
+    """Its uid. Positions are those of this topic: a topic of the same name that was created later is another one, and a run
+    that goes on with positions of the former ends with EDGE_DATA_LOST.
+    """
+    partitions: _builtins.int
+    """How many partitions it has. Those that are added later are read too, from their beginning."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Agents with the role LOG to begin with, the nearest first. The leader of a partition is found through any of them, and
+        followed when it changes.
+        """
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_uid: _builtins.str = ...,
+        partitions: _builtins.int = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "partitions", b"partitions", "topic", b"topic", "topic_uid", b"topic_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicAccess: _TypeAlias = TopicAccess  # noqa: Y015
+
+@_typing.final
 class RunSettings(_message.Message):
     """Settings of a run."""
 
@@ -288,13 +331,14 @@ class StartFragmentRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     KAFKA_BOOTSTRAP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """Name of the query, for logs and Spark's pages."""
     checkpoint: _builtins.str
     """Where checkpoints are: a URI that every engine reaches. The run uses a folder of its own in it."""
     kafka_bootstrap: _builtins.str
     """Where native topics of the plan are reached over the Kafka protocol, as host:port,host:port. Needed where the plan
-    reads or writes a topic of type TOPIC without an edge.
+    writes a topic of type TOPIC without an edge, reads one with `transport = 'kafka'`, or runs in real time.
     """
     @_builtins.property
     def run(self) -> Global___RunRef:
@@ -322,6 +366,10 @@ class StartFragmentRequest(_message.Message):
     def settings(self) -> Global___RunSettings:
         """Settings."""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicAccess]:
+        """Native topics that the plan reads: one for each input of type TOPIC, unless it is read over the Kafka protocol."""
+
     def __init__(
         self,
         *,
@@ -334,10 +382,11 @@ class StartFragmentRequest(_message.Message):
         settings: Global___RunSettings | None = ...,
         checkpoint: _builtins.str = ...,
         kafka_bootstrap: _builtins.str = ...,
+        topics: _abc.Iterable[Global___TopicAccess] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "output", b"output", "plan", b"plan", "run", b"run", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

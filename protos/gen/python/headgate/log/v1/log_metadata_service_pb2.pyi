@@ -137,6 +137,7 @@ class AcquiredPartition(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     PRODUCERS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The new epoch; 0 where it was not granted."""
     refusal: _builtins.str
@@ -157,6 +158,10 @@ class AcquiredPartition(_message.Message):
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]:
         """Where each earlier epoch that has records began, oldest first."""
 
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EdgeRun]:
+        """Runs that opened it as an edge."""
+
     def __init__(
         self,
         *,
@@ -166,10 +171,11 @@ class AcquiredPartition(_message.Message):
         state: _resources_pb2.Partition | None = ...,
         producers: _abc.Iterable[Global___ProducerState] | None = ...,
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
+        runs: _abc.Iterable[Global___EdgeRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "partition", b"partition", "producers", b"producers", "refusal", b"refusal", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "partition", b"partition", "producers", b"producers", "refusal", b"refusal", "runs", b"runs", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -584,7 +590,9 @@ class PartitionTrim(_message.Message):
     LEADER_FIELD_NUMBER: _builtins.int
     LOG_START_FIELD_NUMBER: _builtins.int
     log_start: _builtins.int
-    """First offset that stays; at most the committed one. Below the present start it changes nothing."""
+    """First offset that stays. Below the present start it changes nothing. Above the committed offset, which is allowed up
+    to the reserved one, the committed offset moves with it: what lies before will never be in a segment.
+    """
     @_builtins.property
     def leader(self) -> Global___LeaderRef:
         """Who asks."""
@@ -740,6 +748,260 @@ class FindObjectsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindObjectsResponse: _TypeAlias = FindObjectsResponse  # noqa: Y015
+
+@_typing.final
+class EdgeRun(_message.Message):
+    """The last run of a fragment that writes or reads an edge, and how far its writes have come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_UID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    fragment_uid: _builtins.str
+    """Uid of the fragment: the same for all its runs."""
+    epoch: _builtins.int
+    """Of the run."""
+    reads: _builtins.bool
+    """Whether it reads; it writes otherwise."""
+    batch_id: _builtins.int
+    """The last batch that was committed; -1 if none was."""
+    position: _builtins.bytes
+    """Where a source was when it made that batch; free bytes."""
+    ended: _builtins.bool
+    """Whether nothing follows that batch."""
+    def __init__(
+        self,
+        *,
+        fragment_uid: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        reads: _builtins.bool = ...,
+        batch_id: _builtins.int = ...,
+        position: _builtins.bytes = ...,
+        ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "ended", b"ended", "epoch", b"epoch", "fragment_uid", b"fragment_uid", "position", b"position", "reads", b"reads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EdgeRun: _TypeAlias = EdgeRun  # noqa: Y015
+
+@_typing.final
+class OpenEdgeRequest(_message.Message):
+    """What OpenEdge takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    LEADERS_FIELD_NUMBER: _builtins.int
+    FRAGMENT_UID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session that leads."""
+    fragment_uid: _builtins.str
+    """Uid of the fragment."""
+    epoch: _builtins.int
+    """Of the run."""
+    reads: _builtins.bool
+    """Whether it reads; it writes otherwise."""
+    @_builtins.property
+    def leaders(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaderRef]:
+        """All partitions that the run writes or reads, with who leads them."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        leaders: _abc.Iterable[Global___LeaderRef] | None = ...,
+        fragment_uid: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        reads: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fragment_uid", b"fragment_uid", "leaders", b"leaders", "reads", b"reads", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenEdgeRequest: _TypeAlias = OpenEdgeRequest  # noqa: Y015
+
+@_typing.final
+class OpenEdgeResponse(_message.Message):
+    """What OpenEdge answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___EdgeRun:
+        """The run, with what runs before it have committed."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___EdgeRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenEdgeResponse: _TypeAlias = OpenEdgeResponse  # noqa: Y015
+
+@_typing.final
+class CommitStagesRequest(_message.Message):
+    """What CommitStages takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    LEADERS_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    COMMITS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session that leads."""
+    @_builtins.property
+    def leaders(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaderRef]:
+        """All partitions that the writer has opened, with who leads them."""
+
+    @_builtins.property
+    def writer(self) -> Global___EdgeRun:
+        """The writer as it is after the batch."""
+
+    @_builtins.property
+    def commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentCommit]:
+        """The staged objects as segments; those of one partition in their order, from its committed offset on."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        leaders: _abc.Iterable[Global___LeaderRef] | None = ...,
+        writer: Global___EdgeRun | None = ...,
+        commits: _abc.Iterable[Global___SegmentCommit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "leaders", b"leaders", "session_id", b"session_id", "writer", b"writer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitStagesRequest: _TypeAlias = CommitStagesRequest  # noqa: Y015
+
+@_typing.final
+class CommitStagesResponse(_message.Message):
+    """What CommitStages answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    applied: _builtins.bool
+    """Whether the segments are visible: by this call, or by the same one before. False where another commit has made the
+    batch visible, and where there was nothing to make visible in a batch that was committed before.
+    """
+    @_builtins.property
+    def writer(self) -> Global___EdgeRun:
+        """The writer as it is now."""
+
+    def __init__(
+        self,
+        *,
+        applied: _builtins.bool = ...,
+        writer: Global___EdgeRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "writer", b"writer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitStagesResponse: _TypeAlias = CommitStagesResponse  # noqa: Y015
+
+@_typing.final
+class FindWritersRequest(_message.Message):
+    """What FindWriters takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_UIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fragment_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Uids of the fragments."""
+
+    def __init__(
+        self,
+        *,
+        fragment_uids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_uids", b"fragment_uids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindWritersRequest: _TypeAlias = FindWritersRequest  # noqa: Y015
+
+@_typing.final
+class FindWritersResponse(_message.Message):
+    """What FindWriters answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WRITERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def writers(self) -> _containers.RepeatedCompositeFieldContainer[Global___EdgeWriter]:
+        """Those that are known; of the others every edge is gone."""
+
+    def __init__(
+        self,
+        *,
+        writers: _abc.Iterable[Global___EdgeWriter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["writers", b"writers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindWritersResponse: _TypeAlias = FindWritersResponse  # noqa: Y015
+
+@_typing.final
+class EdgeWriter(_message.Message):
+    """A fragment that writes edges."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___EdgeRun:
+        """Its last run."""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionRef]:
+        """What it has opened and is still there."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___EdgeRun | None = ...,
+        partitions: _abc.Iterable[Global___PartitionRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EdgeWriter: _TypeAlias = EdgeWriter  # noqa: Y015
 
 @_typing.final
 class CreateProducerIdRequest(_message.Message):

@@ -76,6 +76,21 @@ class LogMetadataServiceStub:
                 request_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsRequest.SerializeToString,
                 response_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsResponse.FromString,
                 _registered_method=True)
+        self.OpenEdge = channel.unary_unary(
+                '/headgate.log.v1.LogMetadataService/OpenEdge',
+                request_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeRequest.SerializeToString,
+                response_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeResponse.FromString,
+                _registered_method=True)
+        self.CommitStages = channel.unary_unary(
+                '/headgate.log.v1.LogMetadataService/CommitStages',
+                request_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesRequest.SerializeToString,
+                response_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesResponse.FromString,
+                _registered_method=True)
+        self.FindWriters = channel.unary_unary(
+                '/headgate.log.v1.LogMetadataService/FindWriters',
+                request_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersRequest.SerializeToString,
+                response_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersResponse.FromString,
+                _registered_method=True)
         self.CreateProducerId = channel.unary_unary(
                 '/headgate.log.v1.LogMetadataService/CreateProducerId',
                 request_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CreateProducerIdRequest.SerializeToString,
@@ -177,6 +192,29 @@ class LogMetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenEdge(self, request, context):
+        """Makes a run of a fragment the one that writes partitions of edges, or that reads them: older ones are shut out for
+        good. A run that is older itself is refused with STALE_RUN. Opening again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitStages(self, request, context):
+        """Makes staged objects visible as segments of all their partitions and moves their writer on, all or none. A batch that
+        was committed before is not applied again, and a run that was shut out is refused with STALE_RUN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindWriters(self, request, context):
+        """Says how far writers of edges have come: what they staged before it, and no segment refers to, is nobody's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateProducerId(self, request, context):
         """Gives out a producer id that was never given out before.
         """
@@ -268,6 +306,21 @@ def add_LogMetadataServiceServicer_to_server(servicer, server):
                     servicer.FindObjects,
                     request_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsRequest.FromString,
                     response_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsResponse.SerializeToString,
+            ),
+            'OpenEdge': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenEdge,
+                    request_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeRequest.FromString,
+                    response_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeResponse.SerializeToString,
+            ),
+            'CommitStages': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitStages,
+                    request_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesRequest.FromString,
+                    response_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesResponse.SerializeToString,
+            ),
+            'FindWriters': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindWriters,
+                    request_deserializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersRequest.FromString,
+                    response_serializer=headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersResponse.SerializeToString,
             ),
             'CreateProducerId': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateProducerId,
@@ -523,6 +576,87 @@ class LogMetadataService:
             '/headgate.log.v1.LogMetadataService/FindObjects',
             headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsRequest.SerializeToString,
             headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenEdge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.log.v1.LogMetadataService/OpenEdge',
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeRequest.SerializeToString,
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.OpenEdgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitStages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.log.v1.LogMetadataService/CommitStages',
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesRequest.SerializeToString,
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.CommitStagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindWriters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.log.v1.LogMetadataService/FindWriters',
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersRequest.SerializeToString,
+            headgate_dot_log_dot_v1_dot_log__metadata__service__pb2.FindWritersResponse.FromString,
             options,
             channel_credentials,
             insecure,

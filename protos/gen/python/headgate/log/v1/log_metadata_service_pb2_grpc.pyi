@@ -56,6 +56,16 @@ class LogMetadataServiceStub:
     """Lists the segments of a partition from an offset on."""
     FindObjects: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.FindObjectsRequest, _log_metadata_service_pb2.FindObjectsResponse]
     """Says which of the given objects the catalog knows; the others are orphans if they are old enough."""
+    OpenEdge: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.OpenEdgeRequest, _log_metadata_service_pb2.OpenEdgeResponse]
+    """Makes a run of a fragment the one that writes partitions of edges, or that reads them: older ones are shut out for
+    good. A run that is older itself is refused with STALE_RUN. Opening again changes nothing.
+    """
+    CommitStages: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.CommitStagesRequest, _log_metadata_service_pb2.CommitStagesResponse]
+    """Makes staged objects visible as segments of all their partitions and moves their writer on, all or none. A batch that
+    was committed before is not applied again, and a run that was shut out is refused with STALE_RUN.
+    """
+    FindWriters: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.FindWritersRequest, _log_metadata_service_pb2.FindWritersResponse]
+    """Says how far writers of edges have come: what they staged before it, and no segment refers to, is nobody's."""
     CreateProducerId: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.CreateProducerIdRequest, _log_metadata_service_pb2.CreateProducerIdResponse]
     """Gives out a producer id that was never given out before."""
     AcquireGroup: _grpc.UnaryUnaryMultiCallable[_log_metadata_service_pb2.AcquireGroupRequest, _log_metadata_service_pb2.AcquireGroupResponse]
@@ -99,6 +109,16 @@ class LogMetadataServiceAsyncStub(LogMetadataServiceStub):
     """Lists the segments of a partition from an offset on."""
     FindObjects: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.FindObjectsRequest, _log_metadata_service_pb2.FindObjectsResponse]  # type: ignore[assignment]
     """Says which of the given objects the catalog knows; the others are orphans if they are old enough."""
+    OpenEdge: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.OpenEdgeRequest, _log_metadata_service_pb2.OpenEdgeResponse]  # type: ignore[assignment]
+    """Makes a run of a fragment the one that writes partitions of edges, or that reads them: older ones are shut out for
+    good. A run that is older itself is refused with STALE_RUN. Opening again changes nothing.
+    """
+    CommitStages: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.CommitStagesRequest, _log_metadata_service_pb2.CommitStagesResponse]  # type: ignore[assignment]
+    """Makes staged objects visible as segments of all their partitions and moves their writer on, all or none. A batch that
+    was committed before is not applied again, and a run that was shut out is refused with STALE_RUN.
+    """
+    FindWriters: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.FindWritersRequest, _log_metadata_service_pb2.FindWritersResponse]  # type: ignore[assignment]
+    """Says how far writers of edges have come: what they staged before it, and no segment refers to, is nobody's."""
     CreateProducerId: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.CreateProducerIdRequest, _log_metadata_service_pb2.CreateProducerIdResponse]  # type: ignore[assignment]
     """Gives out a producer id that was never given out before."""
     AcquireGroup: _aio.UnaryUnaryMultiCallable[_log_metadata_service_pb2.AcquireGroupRequest, _log_metadata_service_pb2.AcquireGroupResponse]  # type: ignore[assignment]
@@ -187,6 +207,34 @@ class LogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_metadata_service_pb2.FindObjectsResponse, _abc.Awaitable[_log_metadata_service_pb2.FindObjectsResponse]]:
         """Says which of the given objects the catalog knows; the others are orphans if they are old enough."""
+
+    @_abc_1.abstractmethod
+    def OpenEdge(
+        self,
+        request: _log_metadata_service_pb2.OpenEdgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_metadata_service_pb2.OpenEdgeResponse, _abc.Awaitable[_log_metadata_service_pb2.OpenEdgeResponse]]:
+        """Makes a run of a fragment the one that writes partitions of edges, or that reads them: older ones are shut out for
+        good. A run that is older itself is refused with STALE_RUN. Opening again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def CommitStages(
+        self,
+        request: _log_metadata_service_pb2.CommitStagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_metadata_service_pb2.CommitStagesResponse, _abc.Awaitable[_log_metadata_service_pb2.CommitStagesResponse]]:
+        """Makes staged objects visible as segments of all their partitions and moves their writer on, all or none. A batch that
+        was committed before is not applied again, and a run that was shut out is refused with STALE_RUN.
+        """
+
+    @_abc_1.abstractmethod
+    def FindWriters(
+        self,
+        request: _log_metadata_service_pb2.FindWritersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_metadata_service_pb2.FindWritersResponse, _abc.Awaitable[_log_metadata_service_pb2.FindWritersResponse]]:
+        """Says how far writers of edges have come: what they staged before it, and no segment refers to, is nobody's."""
 
     @_abc_1.abstractmethod
     def CreateProducerId(

@@ -1,0 +1,62 @@
+"""Where engines keep the checkpoints of compute fragments, and their removal.
+
+All agents whose fragments may move to one another must name the same place, and every engine must reach it. By default
+it is the folder `checkpoints` of the object store, which agents of a group share.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from headgate_agent.engines import Engines
+from headgate_agent.errors import OBJECT_STORE_UNAVAILABLE
+from headgate_agent.work import Work
+from headgate_common.errors import HeadgateError
+
+FOLDER = "checkpoints"
+# What Spark calls the stores that have another name here.
+_SPARK_SCHEMES = {"s3": "s3a", "az": "abfss"}
+
+
+def checkpoint_uri(chosen: str, object_store: str, data: Path) -> str:
+    """The place that is configured, or the one in the object store."""
+    if chosen:
+        return str(Path(chosen).expanduser().absolute()) if not urlparse(chosen).scheme else chosen
+    url = urlparse(object_store)
+    if url.scheme in ("", "file", "memory"):
+        folder = Path(unquote(url.path)) if url.scheme == "file" else Path(object_store or data / "objects")
+        if url.scheme == "memory":
+            folder = data
+        return str(folder.expanduser().absolute() / FOLDER)
+    scheme = _SPARK_SCHEMES.get(url.scheme, url.scheme)
+    return f"{url._replace(scheme=scheme).geturl().rstrip('/')}/{FOLDER}"
+
+
+class Checkpoints:
+    def __init__(self, uri: str, engines: Engines, work: Work) -> None:
+        self.uri = uri
+        self._engines = engines
+        self._work = work
+
+    async def remove(self, fragment_uid: str) -> None:
+        """Removes what the runs of a fragment have kept. A folder is removed from here; only engines know how to reach
+        anything else."""
+        url = urlparse(self.uri)
+        if url.scheme not in ("", "file"):
+            await self._engines.delete_checkpoint(fragment_uid, self.uri)
+            return
+        folder = Path(unquote(url.path)) / fragment_uid
+        await self._work.run(partial(_remove, folder))
+
+
+def _remove(folder: Path) -> None:
+    for path in (folder, folder.with_name(f"{folder.name}.control")):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise HeadgateError(OBJECT_STORE_UNAVAILABLE, f"{path} cannot be removed: {error.strerror}") from error
