@@ -4,7 +4,7 @@ Run as `python benchmarks/bare_spark.py MASTER SHUFFLE_PARTITIONS`. It writes `{
 answers every line of its input, a JSON object with `start` (a job, see `Job`) or `stop` (the name of one), with one
 line. It ends with its standard input.
 
-The settings that decide about speed are those of an engine: the same master, shuffle partitions, memory and state store.
+The settings that decide about speed are those of an engine: master, shuffle partitions, memory, state store.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class Job:
     event_time: str = ""
     lateness: str = "0 seconds"
     realtime: bool = False
+    output_mode: str = "append"
+    # A column of the result that is the key of its records.
+    key: str = ""
     # Records of a micro-batch at most.
     records: int = 500_000
 
@@ -82,7 +85,7 @@ def start(spark: Any, job: Job) -> Any:
     rows.createOrReplaceTempView("events")
     writer = (
         spark.sql(job.sql)
-        .selectExpr("to_json(struct(*)) AS value")
+        .selectExpr(*([f"CAST({job.key} AS STRING) AS key"] if job.key else []), "to_json(struct(*)) AS value")
         .writeStream.format("kafka")
         .queryName(job.name)
         .option("kafka.bootstrap.servers", job.bootstrap)
@@ -91,7 +94,7 @@ def start(spark: Any, job: Job) -> Any:
     )
     if job.realtime:
         return writer.outputMode("update").trigger(realTime="1 minute").start()
-    return writer.outputMode("append").trigger(processingTime="0 seconds").start()
+    return writer.outputMode(job.output_mode).trigger(processingTime="0 seconds").start()
 
 
 def serve(master: str, shuffle: str) -> None:

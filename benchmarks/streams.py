@@ -13,9 +13,11 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from tests.servers.kafka import running_kafka
 from tests.servers.process import free_port
 
 BARE = Path(__file__).with_name("bare_spark.py")
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 STILL_SECONDS = 0.5
 LOOK_SECONDS = 0.02
 
@@ -207,7 +209,6 @@ class Stand:
     native: Topics
     master: str
     bare_: Bare | None = None
-    stopped: list[str] = field(default_factory=list)
 
     @property
     def bare(self) -> Bare:
@@ -235,33 +236,45 @@ class Stand:
 
 
 def wait_until_ready(http: str, seconds: float = START_SECONDS) -> None:
-    import urllib.error
-    import urllib.request
-
-    def ready() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{http}/ready", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
-
     deadline = time.monotonic() + seconds
-    while not ready():
+    while not is_ready(http):
         if time.monotonic() > deadline:
             raise SystemExit(f"the engine at {http} is not ready after {seconds:g} s")
         time.sleep(0.05)
 
 
+def is_ready(http: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{http}/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
 @contextmanager
 def stand(
-    folder: Path, *, master: str = "local[2]", engine: Sequence[str] = (), agent: Sequence[str] = ()
+    folder: Path,
+    *,
+    master: str = "local[2]",
+    engines: int = 1,
+    agents: Sequence[str] = ("a",),
+    engine: Sequence[str] = (),
+    agent: Sequence[str] = (),
+    kafka: bool = True,
 ) -> Iterator[Stand]:
-    """Everything on loopback; all of it is stopped at the end. `engine` and `agent` are further options of theirs."""
+    """Everything on loopback; all of it is stopped at the end. `engine` and `agent` are further options of theirs;
+    without `kafka` there are native topics only."""
     port = free_port()
-    with running_kafka(folder / "kafka.log") as kafka, query_cluster(folder, agents=(), engines=0) as cluster:
-        cluster.add_engine("--master", master, *engine)
-        cluster.add_agent("a", "--kafka-listen", f"127.0.0.1:{port}", *agent)
-        made = Stand(folder, cluster, Topics(kafka.bootstrap), Topics(f"127.0.0.1:{port}"), master)
+    with ExitStack() as stack:
+        native = f"127.0.0.1:{port}"
+        bootstrap = stack.enter_context(running_kafka(folder / "kafka.log")).bootstrap if kafka else native
+        cluster = stack.enter_context(query_cluster(folder, agents=(), engines=0))
+        for _ in range(engines):
+            cluster.add_engine("--master", master, *engine)
+        for name in agents:
+            # Native topics are reached through the first.
+            cluster.add_agent(name, "--kafka-listen", f"127.0.0.1:{port if name == agents[0] else 0}", *agent)
+        made = Stand(folder, cluster, Topics(bootstrap), Topics(native), master)
         try:
             yield made
         finally:

@@ -100,7 +100,7 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             timeout=config.timings.call_timeout,
             backoff=_backoff(config),
         )
-        services: list[Service] = [service, ResultService(fragments.results)]
+        services: list[Service] = [service, ResultService(fragments.results, fragments.work)]
         log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
         if log is not None:
             groups = _groups(config, runtime, member, log, port, name)
@@ -145,12 +145,12 @@ class _Fragments:
         self.topics: TopicLog | None = None
         self.tally = Tally()
         self.vitals: Vitals | None = None
-        self._work = Threads(config.fragments.threads, "fragments")
+        self.work = Threads(config.fragments.threads, "fragments")
         self._sink_work = Threads(config.fragments.threads, "sinks")
         self.runner: Runner = SimulatedRunner() if config.simulated else self._runner(config, runtime)
 
     def close(self) -> None:
-        self._work.close()
+        self.work.close()
         self._sink_work.close()
 
     def _runner(self, config: AgentConfig, runtime: Runtime) -> AgentRunner:
@@ -174,13 +174,13 @@ class _Fragments:
             around=Surroundings(
                 config.fragments,
                 runtime.clock,
-                self._work,
+                self.work,
                 runtime.source,
                 tally=self.tally,
                 vitals=lambda: self.vitals,
             ),
             engines=engines,
-            checkpoints=Checkpoints(uri, engines, self._work),
+            checkpoints=Checkpoints(uri, engines, self.work),
             state=config.data / "sinks",
             broker=lambda: self.log.broker if self.log is not None else None,
             results=self.results,

@@ -38,8 +38,10 @@ _OWN = ("spark.sql.streaming.stateStore.", "spark.sql.streaming.checkpoint", "sp
 _WARM_UP_SECONDS = 120
 _SESSION_ONLY = "spark.sql."
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# All three of a pool, or Spark warns.
 _POOLS = (
-    '<?xml version="1.0"?><allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>'
+    '<?xml version="1.0"?><allocations><pool name="default"><schedulingMode>FAIR</schedulingMode>'
+    "<minShare>0</minShare><weight>1</weight></pool></allocations>"
 )
 
 

@@ -147,6 +147,8 @@ SELECT a FROM generate_series(1, 5) INTO out
 SELECT vehicle FROM plant.lrb INTO out
 --- trim_of_two
 SELECT rtrim('x', customer) AS a FROM orders INTO out
+--- trim_of_two_on_both_sides
+SELECT trim(customer, 'x') AS a FROM orders INTO out
 --- key_of_the_sink_is_not_that_of_the_groups
 CREATE SINK out(highway INT16, lane UINT8, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'highway' AS `SINK`.KEY_COLUMN);
 SELECT highway, lane, COUNT(*) AS n FROM lrb GROUP BY highway, lane INTO out

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,9 @@ class Cluster:
         found: catalog.Agent = self.ask(catalog.GetAgentRequest(name=name)).agent
         return found
 
+    def is_active(self, name: str) -> bool:
+        return self.agent(name).state == catalog.AGENT_STATE_ACTIVE
+
     def slots(self) -> dict[str, int]:
         return {one.name: one.slots_used for one in self.ask(catalog.ListAgentsRequest()).agents}
 
@@ -225,7 +229,7 @@ def cluster_of(
         for name in agents:
             made.add_agent(name)
         for name in agents:
-            until(lambda name=name: made.agent(name).state == catalog.AGENT_STATE_ACTIVE, f"{name} to be ACTIVE")
+            until(partial(made.is_active, name), f"{name} to be ACTIVE")
         yield made
     finally:
         for process in (*made.agents.values(), *made.coordinators):

@@ -171,8 +171,8 @@ def test_a_stopped_run_goes_on_under_the_next_epoch_and_soft_stop_drains(case: A
     with pytest.raises(HeadgateError, match="STALE_EPOCH"):
         one.start(epoch=1)
     one.client.wait(again, engine.RUN_STATE_RUNNING)
+    # The edge has no end, as when its source was broken: what is there is all there is.
     assert one.client(engine.StopFragmentRequest(run=again, mode=engine.STOP_MODE_SOFT)).run.ref == again
-    edges.end(topic)
     one.client.wait(again, engine.RUN_STATE_STOPPED)
     assert seen_windows(one.rows()) == windows(rows)
     assert edges.topics[one.topic(OUT)].ended

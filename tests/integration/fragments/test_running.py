@@ -296,7 +296,7 @@ async def read(node: Node, count: int | None = None, wait: float = 10.0) -> list
     found: list[Any] = []
     request = cluster.ReadResultsRequest(query_uid="uq")
     request.wait.FromMilliseconds(int(wait * 1000))
-    async with aclosing(ResultService(node.results).read_results(request, Call())) as answers:
+    async with aclosing(ResultService(node.results, node.work).read_results(request, Call())) as answers:
         async for answer in answers:
             found += [json.loads(row) for row in answer.rows]
             if answer.ended:

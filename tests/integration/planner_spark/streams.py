@@ -119,8 +119,8 @@ class Streams:
             os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
         return folder
 
-    def arrow_schema(self, ddl: str, zone: str | None = "UTC") -> pa.Schema:
-        return to_arrow_schema(self.struct(ddl), timezone=zone)
+    def arrow_schema(self, ddl: str) -> pa.Schema:
+        return to_arrow_schema(self.struct(ddl), timezone="UTC")
 
     def _write(self, path: Path, ddl: str, rows: Rows) -> None:
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=self.arrow_schema(ddl)), path)

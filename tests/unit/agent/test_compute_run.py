@@ -105,10 +105,8 @@ class World:
         addresses = [one.address for one in self.engines]
         return Engines(addresses, self.wires, clock=SystemClock(), source=random.Random(1), timings=TIMINGS)
 
-    def begin(self, epoch: int = 1, *, fenced: bool = True, topics: bool = False, resumed: bool = False) -> ComputeRun:
+    def begin(self, epoch: int = 1, *, fenced: bool = True, resumed: bool = False) -> ComputeRun:
         plan = catalog.ComputeFragment(spark_sql="SELECT 1")
-        if topics:
-            plan.inputs.add(view="v", topic=catalog.TopicOrigin(physical_source="p"))
         request = engine.StartFragmentRequest(
             run=engine.RunRef(fragment_uid="f", epoch=epoch), query="q", plan=plan, checkpoint="/tmp/none"
         )
@@ -229,8 +227,8 @@ async def test_a_run_that_ends_by_itself_is_terminated_and_one_that_was_drained_
     await world.until(lambda: world.states == [RUNNING, STOPPED])
 
 
-async def test_only_a_run_that_reads_topics_is_told_to_drain(world: World) -> None:
-    run = await world.up(topics=True)
+async def test_a_run_that_is_to_drain_is_told_and_stopped_when_it_has(world: World) -> None:
+    run = await world.up()
     run.drain()
     await world.until(lambda: world.where().run.stops == [True])
     world.where().run.report.state(engine.RUN_STATE_STOPPED)

@@ -58,8 +58,8 @@ def source_faults(
 
 
 def test_every_type_of_the_api_has_a_descriptor() -> None:
-    assert set(SOURCES) == set(catalog.SourceType.values()) - {0}
-    # Rows of temporary queries have no sink that could be created.
+    # What agents say of themselves has no source that could be created, and rows of temporary queries no sink.
+    assert set(SOURCES) == set(catalog.SourceType.values()) - {0, catalog.SOURCE_TYPE_AGENT}
     assert set(SINKS) == set(catalog.SinkType.values()) - {0, catalog.SINK_TYPE_RESULT}
     assert set(SOURCE_OPTIONS) == set(SOURCES) and set(SINK_OPTIONS) == set(SINKS)
     for descriptor in SOURCES.values():

@@ -280,6 +280,25 @@ def test_a_growing_file_is_followed_and_half_a_row_waits(tmp_path: Path) -> None
     assert follow.notes == []
 
 
+def test_a_soft_stop_reads_what_was_appended_before_it(tmp_path: Path) -> None:
+    log = tmp_path / "app.csv"
+    log.write_text("1\n")
+    source = file_source(tmp_path, A, {"type": "CSV"}, path="app.csv", follow="true", poll_interval="1 h")
+    edge = MemoryEdge()
+
+    async def main() -> None:
+        stopping = asyncio.Event()
+        task = asyncio.create_task(run_source(source, edge, stopping))
+        await asyncio.sleep(5)
+        _append(log, "2\n3\n")
+        stopping.set()
+        await task
+
+    simulated(main())
+    assert edge.column("a") == [1, 2, 3]
+    assert edge.last is not None and edge.last.ended
+
+
 @pytest.mark.parametrize("live", [True, False])
 def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(tmp_path: Path, live: bool) -> None:
     log = tmp_path / "app.csv"

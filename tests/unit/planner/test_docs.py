@@ -19,7 +19,7 @@ from headgate_coordinator.sql.settings import PlannerSettings
 from tests.unit.planner.kit import MemoryView, parse_query
 
 DOCS = Path(__file__).parents[3] / "docs" / "sql"
-PAGES = ("select.md", "coming-from.md")
+PAGES = ("select.md", "by-example.md", "coming-from.md")
 
 
 def examples(page: str) -> Iterator[tuple[str, str, MemoryView]]:

@@ -173,10 +173,8 @@ class ComputeRun:
             self._news.put_nowait(run)
 
     async def _drain(self, one: Engine) -> None:
-        """Edges end by themselves; topics do not, and the engine must be told."""
+        """The engine must be told: topics have no end, nor has an edge whose source was broken."""
         await self._drained.wait()
-        if not any(entry.HasField("topic") for entry in self._request.plan.inputs):
-            return
         while True:
             try:
                 await one.stop(self._request.run, soft=True)

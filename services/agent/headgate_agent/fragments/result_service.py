@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from functools import partial
 
 import pyarrow as pa
 
 from headgate.cluster import v1 as cluster
 from headgate.cluster.v1 import result_service_pb2
+from headgate_agent.errors import RESULT_NOT_FOUND
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
 from headgate_agent.fragments.local_edges import write_record
 from headgate_agent.fragments.sinks.result import Results
+from headgate_agent.work import Work
 from headgate_common.dispatch import Call
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 
@@ -24,8 +27,9 @@ _ROWS = 5_000
 class ResultService:
     descriptor = result_service_pb2.DESCRIPTOR.services_by_name["ResultService"]
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Results, work: Work) -> None:
         self._results = results
+        self._work = work
 
     async def read_results(
         self, request: cluster.ReadResultsRequest, call: Call
@@ -33,14 +37,16 @@ class ResultService:
         wait = request.wait.ToNanoseconds() / 1e9 if request.HasField("wait") else _WAIT_SECONDS
         if not 0 <= wait <= _LONGEST_WAIT_SECONDS:
             raise HeadgateError(INVALID_ARGUMENT, f"wait: 0 to {_LONGEST_WAIT_SECONDS:g} s", metadata={"field": "wait"})
-        arrow = request.format == cluster.RESULT_FORMAT_ARROW
+        encode = _arrow if request.format == cluster.RESULT_FORMAT_ARROW else _json
         sink = await self._results.find(request.query_uid, wait)
         with sink.reading():
             yield cluster.ReadResultsResponse(schema=sink.schema)
             async with aclosing(sink.rows()) as batches:
                 async for batch in batches:
                     for part in _parts(batch):
-                        yield _arrow(part) if arrow else _json(part)
+                        yield await self._work.run(partial(encode, part))
+        if not sink.complete:
+            raise HeadgateError(RESULT_NOT_FOUND, "the query has stopped before its rows were complete")
         yield cluster.ReadResultsResponse(ended=True)
 
 

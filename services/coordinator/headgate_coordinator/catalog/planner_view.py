@@ -101,8 +101,9 @@ class LoadedView:
 
     def _agents_named(self) -> set[str]:
         """Agents of the sources and sinks that the statement names, where those are bound to one."""
-        physical = (source for feeding in self.named.physical.values() for source in feeding)
-        return {one.agent for one in (*self.named.sinks.values(), *physical) if one.agent}
+        found = {sink.agent for sink in self.named.sinks.values()}
+        found.update(source.agent for feeding in self.named.physical.values() for source in feeding)
+        return found - {""}
 
     def with_slots_used(self, more: Mapping[str, int]) -> LoadedView:
         """The same, with so many more slots in use on agents, by their uid."""

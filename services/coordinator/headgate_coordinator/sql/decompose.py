@@ -122,7 +122,7 @@ class Decomposer:
         """Chooses agents; PlacementFailed where there are none."""
         settings, sink = self.settings, self.shape.sink
         sources = [
-            Need(f"the source {physical.name}", settings.source_slots, physical.agent, leads=True)
+            Need(f"the source {physical.name}", self._source_slots(physical), physical.agent, leads=True)
             for _, physical in self.local
         ]
         compute = Need("the compute fragment", settings.compute_slots, engine=True)
@@ -141,6 +141,10 @@ class Decomposer:
         )
         self._uses(plan, placement)
         return plan
+
+    def _source_slots(self, physical: catalog.PhysicalSource) -> int:
+        """A built-in source takes none: what agents say of themselves matters most where all of them are taken."""
+        return 0 if physical.type == catalog.SOURCE_TYPE_AGENT else self.settings.source_slots
 
     def _source_fragments(self, plan: catalog.QueryPlan, placement: Placement) -> dict[str, int]:
         """Adds them and their edges; answers the edge of each physical source."""
@@ -162,7 +166,7 @@ class Decomposer:
                 ordinal=ordinal,
                 kind=catalog.FRAGMENT_KIND_SOURCE,
                 agent=agent.name,
-                slots=self.settings.source_slots,
+                slots=self._source_slots(physical),
                 node_local=True,
                 output_edges=[edge.ordinal],
                 source=catalog.SourceFragment(

@@ -98,6 +98,17 @@ class HeadgateParser(WindowSyntax, StrictSyntax, SparkParser):
         TokenType.WINDOW: lambda self: self.parse_window_clause(),
     }
 
+    def _parse_trim(self) -> exp.Expr:
+        """TRIM(a, b) stays a plain call: which of the two is trimmed depends on whom one asks, and it is refused."""
+        if self._curr.text.upper() in self.TRIM_TYPES:
+            return super()._parse_trim()
+        first = self._parse_bitwise()
+        if self._match(TokenType.COMMA):
+            return self.expression(exp.Anonymous(this="trim", expressions=[first, self._parse_bitwise()]))
+        if self._match(TokenType.FROM):
+            return self.expression(exp.Trim(this=self._parse_bitwise(), expression=first))
+        return self.expression(exp.Trim(this=first))
+
     @property
     def current(self) -> Token:
         return self._curr

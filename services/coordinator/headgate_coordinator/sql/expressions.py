@@ -27,6 +27,8 @@ from headgate_coordinator.sql.operators import (
 from headgate_coordinator.sql.typecheck import BAD, is_bad
 from headgate_coordinator.sql.types import INT64, VARCHAR, Kind
 
+_TRIMMED_SIDES = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
+
 
 class ExpressionBinder(OperatorBinder):
     """Binds expressions in one scope. Problems are noted; what is wrong becomes BAD."""
@@ -51,8 +53,8 @@ class ExpressionBinder(OperatorBinder):
             return self._struct(node, folded)
         if folded in ("timestampadd", "timestampdiff"):
             return self._count_units(node, folded)
-        if folded in ("ltrim", "rtrim") and len(node.expressions) == 2:
-            side = "LEADING" if folded == "ltrim" else "TRAILING"
+        if folded in _TRIMMED_SIDES and len(node.expressions) == 2:
+            side = _TRIMMED_SIDES[folded]
             return self.refuse(
                 node,
                 f"which argument of {name.upper()} is trimmed differs from system to system",

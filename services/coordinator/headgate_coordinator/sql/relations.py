@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.descriptors import is_built_in
 from headgate_coordinator.errors import (
     LOGICAL_SOURCE_NOT_FOUND,
     NO_PHYSICAL_SOURCE,
@@ -139,11 +140,14 @@ class RelationBinder:
             return None
         physical = tuple(sorted(context.view.physical_sources(logical.uid), key=lambda p: p.name))
         if not physical:
+            built_in = is_built_in(logical.uid)
             context.problems.add(
                 Step.BIND,
                 offset_of(table),
-                f"nothing feeds the source {quoted(logical.name)}",
-                f"CREATE PHYSICAL SOURCE FOR {logical.name} TYPE ... first",
+                f"nothing feeds the {'built-in ' if built_in else ''}source {quoted(logical.name)}",
+                "start an agent with --roles log,fragments"
+                if built_in
+                else f"CREATE PHYSICAL SOURCE FOR {logical.name} TYPE ... first",
                 NO_PHYSICAL_SOURCE,
             )
         source = Source(logical, physical)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate_common.clock import Clock
+from headgate_engine.executor.reading import FAR_FUTURE_US
 from headgate_engine.fragments.control import write_mark
 from headgate_engine.fragments.progress import Counts
 from headgate_engine.fragments.read import Input
@@ -44,6 +45,12 @@ class IdleInputs:
         reached = min(self._latest[one.observation] - one.plan.lateness_us for one in speaking)
         for one in silent:
             self._write(one, reached + one.plan.lateness_us)
+
+    def end(self) -> None:
+        """Marks the end of every edge that has none of its own, after all that is there was read."""
+        for one in self._inputs:
+            if one.marks:
+                self._write(one, FAR_FUTURE_US)
 
     def _write(self, entry: Input, mark_us: int) -> None:
         if mark_us <= self._written.get(entry.observation, 0):

@@ -153,11 +153,14 @@ class SparkRun:
                 self._report.state(engine.RUN_STATE_RUNNING)
             idle.look(self._counts)
             # A look at the edges is a call for each, and their end is no news that cannot wait a little.
-            if looks % _LOOKS_TO_ASK or not have_ended(edges):
+            if looks % _LOOKS_TO_ASK:
                 continue
-            if len(edges) == len(inputs) or self._soft.is_set():
+            ended = have_ended(edges)
+            if self._soft.is_set() or (ended and len(edges) == len(inputs)):
                 self._report.state(engine.RUN_STATE_DRAINING)
-                self._drain(query, bool(edges), len(edges) < len(inputs))
+                # Whoever asks for a soft stop knows that nothing more comes: an edge whose writer was broken then has
+                # no end of its own, and is given one.
+                self._drain(query, None if ended else idle, topics=len(edges) < len(inputs))
                 output.finish()
                 return
 
@@ -170,7 +173,7 @@ class SparkRun:
         access = self._tools.pems.access(request.output, run.fragment_uid, run.epoch)
         return EdgeOutput(access, errors if request.HasField("errors") else None, self._hard.is_set)
 
-    def _drain(self, query: Query, edges: bool, topics: bool) -> None:
+    def _drain(self, query: Query, unended: IdleInputs | None, *, topics: bool) -> None:
         seconds = self._tools.defaults.look
 
         def look() -> None:
@@ -179,8 +182,11 @@ class SparkRun:
 
         assert query.running is not None
         # A realtime query has nothing in flight: what it reads it has written.
-        if edges:
+        if self._request.inputs:
             settle(query.running, look, seconds)
+            if unended is not None:
+                unended.end()
+                settle(query.running, look, seconds)
         if topics and not is_realtime(self._request):
             drain_topics(query, look, seconds)
         self._see_progress()

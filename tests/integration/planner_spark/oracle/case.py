@@ -111,9 +111,9 @@ def _naive(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MACROS = """
-CREATE MACRO tumble(at, width) AS time_bucket(width, at, TIMESTAMP '1970-01-01');
-CREATE MACRO hops(at, size, step) AS list_filter(
-  generate_series(tumble(at, step) - size, tumble(at, step), step), lambda first: first > at - size
+CREATE MACRO tumble(moment, width) AS time_bucket(width, moment, TIMESTAMP '1970-01-01');
+CREATE MACRO hops(moment, size, step) AS list_filter(
+  generate_series(tumble(moment, step) - size, tumble(moment, step), step), lambda first: first > moment - size
 );
 """
 
@@ -125,7 +125,8 @@ def duck(streams: Streams) -> duckdb.DuckDBPyConnection:
     connection.execute("SET TimeZone = 'UTC'")
     view = catalog_view()
     for name, rows in tables().items():
-        schema = streams.arrow_schema(schema_ddl(view.logical[name].schema), zone=None)
+        ddl = schema_ddl(view.logical[name].schema).replace("` timestamp", "` timestamp_ntz")
+        schema = streams.arrow_schema(ddl)
         connection.register("arriving", pa.Table.from_pylist([dict(row) for row in rows], schema=schema))
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM arriving")
         connection.unregister("arriving")

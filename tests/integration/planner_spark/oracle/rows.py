@@ -37,7 +37,7 @@ CREATE PHYSICAL SOURCE FOR visits TYPE TOPIC SET('visits' AS `SOURCE`.TOPIC);
 CREATE LOGICAL SOURCE late(ts TIMESTAMP, v INT32);
 CREATE PHYSICAL SOURCE FOR late TYPE TOPIC SET('late' AS `SOURCE`.TOPIC);
 CREATE LOGICAL SOURCE kinds(
-  n INT32 NOT NULL, ts TIMESTAMP, at TIMESTAMP, day DATE, flag BOOL, other BOOL,
+  n INT32 NOT NULL, ts TIMESTAMP, moment TIMESTAMP, day DATE, flag BOOL, other BOOL,
   i INT32, j INT32, small INT32, big INT64, u8 UINT8, u64 UINT64, x FLOAT64, y FLOAT64, unit FLOAT64, d DECIMAL(12,2),
   s VARCHAR, t VARCHAR, word VARCHAR, number VARCHAR, stamp VARCHAR, doc VARCHAR, list VARCHAR, bin BINARY,
   ints ARRAY<INT32>, more ARRAY<INT32>, names ARRAY<VARCHAR>, tags MAP<VARCHAR, INT32>,
@@ -170,7 +170,7 @@ def _kinds(source: random.Random) -> Rows:
             {
                 "n": number,
                 "ts": at,
-                "at": source.choice((at, moment, at + timedelta(days=source.randrange(-4000, 4000)))),
+                "moment": source.choice((at, moment, at + timedelta(days=source.randrange(-4000, 4000)))),
                 "day": _some(source, (date(2024, 2, 29), date(2026, 1, 31), date(1969, 12, 31), date(2023, 12, 25))),
                 "flag": _some(source, (True, False)),
                 "other": _some(source, (True, False)),

@@ -61,6 +61,8 @@ class ResultSink:
     ) -> None:
         self.delivered = Delivered()
         self.schema = schema
+        # Every row that there is, or was asked for, was given.
+        self.complete = False
         self._uid = query_uid
         self._results = results
         self._patience = patience
@@ -90,6 +92,7 @@ class ResultSink:
             await self._taken.wait()
         if self._left == 0:
             # There is nothing more to give; whoever asked for it ends the query.
+            self.complete = True
             self._end()
             await asyncio.Event().wait()
         self._next = next_offset
@@ -99,7 +102,7 @@ class ResultSink:
         return self._next
 
     async def close(self) -> None:
-        self._end()
+        """Whether the rows are complete is for `unless_abandoned` to say."""
         self._results.remove(self._uid, self)
 
     async def unless_abandoned(self, delivering: Coroutine[Any, Any, None]) -> None:
@@ -110,10 +113,12 @@ class ResultSink:
             for task in (run, watch):
                 if task.done():
                     task.result()
+            self.complete = True
         finally:
             for task in (run, watch):
                 task.cancel()
             await asyncio.gather(run, watch, return_exceptions=True)
+            self._end()
 
     async def _abandoned(self) -> None:
         while True:

@@ -3,7 +3,8 @@
 Promises: every record of every file is emitted once, in order within a file, across crashes and restarts, as the
 position that is stored with the rows says where each file is read to. Where it follows files, it cannot promise records
 that were removed before it has seen them (a file cut, or renamed away and deleted, faster than it is read, or while the
-agent was down); such a loss is noted as far as it can be known.
+agent was down); such a loss is noted as far as it can be known. A soft stop reads followed files to where they end at
+that moment, or for a few steps more if that is far.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+# How many steps a followed file is read on when it is to stop.
+_LAST_STEPS = 16
 
 
 def text_decoder(columns: Sequence[Column], parser: Mapping[str, str]) -> Decoder:
@@ -72,6 +76,7 @@ class FileSource:
         self._on_error = OnError(parser.get("on_error", "skip"))
         self._make = self._opener(columns, parser)
         self._files: Files | None = None
+        self._last_steps = _LAST_STEPS
 
     async def open(self, position: bytes | None) -> None:
         known = FilePosition.decoded(position)
@@ -84,15 +89,21 @@ class FileSource:
         files = self._files
         if files is None:
             raise RuntimeError("the source is not open")
-        while not stopping.is_set():
+        while not stopping.is_set() or self._may_finish():
             emitted = await self._blocking.run(partial(self._step, files))
             if emitted is not None:
                 self.counters.waiting = ""
                 return emitted
-            self.counters.waiting = f"nothing new at {self._location.path}"
-            if await wait_or_stop(stopping, self._poll):
+            if stopping.is_set():
                 break
+            self.counters.waiting = f"nothing new at {self._location.path}"
+            await wait_or_stop(stopping, self._poll)
         return None
+
+    def _may_finish(self) -> bool:
+        """Whether to read on though it is to stop: what was appended before is read, unless that is very much."""
+        self._last_steps -= 1
+        return self._follow and self._last_steps >= 0
 
     async def close(self) -> None:
         if self._files is not None:

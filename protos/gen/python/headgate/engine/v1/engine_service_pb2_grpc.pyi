@@ -43,8 +43,9 @@ class EngineServiceStub:
     with ENGINE_WARMING_UP before Spark is ready.
     """
     StopFragment: _grpc.UnaryUnaryMultiCallable[_engine_service_pb2.StopFragmentRequest, _engine_service_pb2.StopFragmentResponse]
-    """Stops a run: hard at once, soft after all that is in flight has been emitted. Answers when it is accepted; the run
-    ends STOPPED. A run that is not there is STOPPED already.
+    """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
+    end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
+    is STOPPED already.
     """
     GetFragment: _grpc.UnaryUnaryMultiCallable[_engine_service_pb2.GetFragmentRequest, _engine_service_pb2.GetFragmentResponse]
     """Answers one run, or RUN_NOT_FOUND."""
@@ -76,8 +77,9 @@ class EngineServiceAsyncStub(EngineServiceStub):
     with ENGINE_WARMING_UP before Spark is ready.
     """
     StopFragment: _aio.UnaryUnaryMultiCallable[_engine_service_pb2.StopFragmentRequest, _engine_service_pb2.StopFragmentResponse]  # type: ignore[assignment]
-    """Stops a run: hard at once, soft after all that is in flight has been emitted. Answers when it is accepted; the run
-    ends STOPPED. A run that is not there is STOPPED already.
+    """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
+    end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
+    is STOPPED already.
     """
     GetFragment: _aio.UnaryUnaryMultiCallable[_engine_service_pb2.GetFragmentRequest, _engine_service_pb2.GetFragmentResponse]  # type: ignore[assignment]
     """Answers one run, or RUN_NOT_FOUND."""
@@ -118,8 +120,9 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _engine_service_pb2.StopFragmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_engine_service_pb2.StopFragmentResponse, _abc.Awaitable[_engine_service_pb2.StopFragmentResponse]]:
-        """Stops a run: hard at once, soft after all that is in flight has been emitted. Answers when it is accepted; the run
-        ends STOPPED. A run that is not there is STOPPED already.
+        """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
+        end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
+        is STOPPED already.
         """
 
     @_abc_1.abstractmethod
