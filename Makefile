@@ -40,8 +40,8 @@ bench: $(STAMP) ## Run one benchmark: make bench NAME=create_query (no NAME list
 simulate: $(STAMP) ## Run the simulator: SEEDS=n runs n seeds, SEED=n replays one, neither runs until a failure
 	@$(PYTHON) tools/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(STAMP) ## Break real servers under load and check that nothing acknowledged is lost: HOURS=n, SEED=n
-	@$(PYTHON) -m tests.chaos.campaign
+chaos: $(STAMP) ## Break real servers under load, check that nothing is lost: HOURS=n, SEED=n, WHAT=log or queries
+	@$(PYTHON) -m tests.chaos.$(if $(filter queries,$(WHAT)),queries,campaign)
 
 demo: $(STAMP) ## From nothing to a running cluster that survives the loss of an agent, in under a minute
 	@$(PYTHON) tools/demo.py

@@ -153,8 +153,8 @@ class EdgeTopic:
             "poll_interval = '10 ms', parser.type = 'CSV')"
         )
         sql(f"CREATE SINK nowhere ({columns}) TYPE VOID")
-        sql("CREATE QUERY rows AS SELECT * FROM rows WHERE vehicle >= 0 INTO nowhere")
         wait_until_ready(self._engine.http)
+        sql("CREATE QUERY rows AS SELECT * FROM rows WHERE vehicle >= 0 INTO nowhere")
         on.cluster.wait("rows", "RUNNING", seconds=WAIT_SECONDS)
         channel = grpc.insecure_channel(on.cluster.agents["a"].address)
         self._edges = edge_service_pb2_grpc.EdgeServiceStub(channel)

@@ -227,9 +227,9 @@ def headgate(on: Stand) -> dict[str, list[Timeline]]:
             f"CREATE SINK counts (k INT32, n INT64, sent INT64) TYPE KAFKA "
             f"WITH ({where}, topic = 'counts-out', key_column = 'k')"
         )
-        on.cluster.sql(f"CREATE QUERY counts AS {SQL} INTO counts")
         for one in on.cluster.engines:
             wait_until_ready(one.http)
+        on.cluster.sql(f"CREATE QUERY counts AS {SQL} INTO counts")
         on.cluster.wait("counts", "RUNNING", seconds=PATIENCE_SECONDS)
         flowing(reader)
         query = Query(on, reader)

@@ -264,6 +264,8 @@ def stand(
 ) -> Iterator[Stand]:
     """Everything on loopback; all of it is stopped at the end. `engine` and `agent` are further options of theirs;
     without `kafka` there are native topics only."""
+    # Whoever ends a benchmark early ends all that it started.
+    signal.signal(signal.SIGTERM, _terminated)
     port = free_port()
     with ExitStack() as stack:
         native = f"127.0.0.1:{port}"
@@ -280,6 +282,10 @@ def stand(
         finally:
             if made.bare_ is not None:
                 made.bare_.close()
+
+
+def _terminated(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def began(checkpoint: Path, seconds: float = 120.0) -> float:

@@ -34,6 +34,7 @@ TYPO = "SELECT gate, speeed FROM cars INTO traffic"
 CARS_IN_A_WINDOW = 500
 WINDOW = timedelta(seconds=10)
 PROCESSES = 4
+SHOWN_AT_ONCE = 8
 START_SECONDS = 60
 PATIENCE_SECONDS = 240
 COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -79,9 +80,11 @@ class Demo:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             rows = self.rows
-            for row in rows[since:]:
+            for row in rows[since:][:SHOWN_AT_ONCE]:
                 facts = f"{row['gate']:6} {row['cars']:4} cars  {row['mean']:5.1f} mph"
                 print(f"  {row['start'][11:19]}  {facts}", flush=True)
+            if len(rows) - since > SHOWN_AT_ONCE:
+                print(f"  ... and {len(rows) - since - SHOWN_AT_ONCE} more", flush=True)
             since = len(rows)
             time.sleep(0.2)
         return since
@@ -272,7 +275,7 @@ def show_crash(demo: Demo, states: States, victim: str, pid: int, shown: int) ->
     shown = demo.show_rows(shown, 4)
     demo.claim(
         states.seen[mark:][:1] == ["DEPLOYING"],
-        f"{victim} was killed: the query went back to DEPLOYING, on again by itself, and rows arrived again",
+        f"after a kill it went back to DEPLOYING, on again by itself, and rows arrived again: {victim}",
     )
     return shown
 
@@ -284,9 +287,9 @@ def show_results(demo: Demo, states: States, shown: int) -> None:
     demo.show_rows(shown, 1)
     rows = demo.rows
     keys = {(row["start"], row["gate"]) for row in rows}
-    demo.claim(len(keys) == len(rows), f"{len(rows)} results were delivered, none of them twice")
+    demo.claim(len(keys) == len(rows), f"no result was delivered twice: {len(rows)} of them")
     cars = sum(complete(rows, gate) for gate in ("north", "south"))
-    demo.claim(cars > 0, f"every window is complete: {cars:,} cars, each counted once, through both kills")
+    demo.claim(cars > 0, f"every window is complete, each car counted once, through both kills: {cars:,}")
 
 
 def complete(rows: list[dict[str, Any]], gate: str) -> int:

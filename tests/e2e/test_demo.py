@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(960)
 def test_the_demo_runs_and_everything_it_claims_holds() -> None:
     done = subprocess.run(
         [sys.executable, "tools/demo.py"],
@@ -17,12 +20,12 @@ def test_the_demo_runs_and_everything_it_claims_holds() -> None:
         env={**os.environ, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = done.stdout.rpartition("\nProved in ")[2]
-    for part in ("reached RUNNING", "RUNNING -> DEPLOYING -> RUNNING", "gave back every slot"):
+    for part in ("windows came out", "rows arrived again: the engine", "every window is complete", "every slot"):
         assert part in summary
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -15,6 +15,7 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from tests.e2e.api.kit import Client
 from tests.e2e.life.kit import Process
+from tests.servers.process import free_port
 
 T = TypeVar("T")
 
@@ -43,7 +44,9 @@ class QueryCluster:
 
     def add_agent(self, name: str, *options: str) -> Process:
         arguments = ["-m", "headgate_agent.server", "--coordinator", self.coordinator.address, "--name", name]
-        arguments += ["--data", str(self.folder / name), "--slots", "64", "--kafka-listen", "127.0.0.1:0"]
+        arguments += ["--data", str(self.folder / name), "--slots", "64"]
+        # The same after a restart, as clients would have it.
+        arguments += ["--kafka-listen", f"127.0.0.1:{free_port()}"]
         arguments += ["--object-store", str(self.folder / "objects")]
         arguments += ["--engine", ",".join(one.address for one in self.engines)]
         arguments += ["--set", f"fragments.file_roots={self.files}", *options]
@@ -95,7 +98,9 @@ def query_cluster(
     folder: Path, *, agents: tuple[str, ...] = ("a",), engines: int = 1, settings: tuple[str, ...] = ()
 ) -> Iterator[QueryCluster]:
     """Agents are there when it begins; engines warm up meanwhile. `settings` are of the coordinator."""
-    arguments = ["-m", "headgate_coordinator.server", "--catalog", f"sqlite:///{folder / 'catalog.db'}", *settings]
+    arguments = ["-m", "headgate_coordinator.server", "--catalog", f"sqlite:///{folder / 'catalog.db'}"]
+    # Spark may take long to warm up on a busy machine.
+    arguments += ["--set", "timings.deployment_deadline=10m", *settings]
     cluster = QueryCluster(folder, Process("coordinator", arguments, folder))
     cluster.files.mkdir(exist_ok=True)
     try:

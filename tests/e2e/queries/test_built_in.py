@@ -9,6 +9,15 @@ from tests.e2e.queries.kit import QueryCluster, json_lines, query_cluster, until
 
 ROWS = 20_000
 AGENTS = ("a", "b")
+# An agent that is shut out because the machine is busy reads rows again, and counts them again.
+PATIENT = (
+    "--set",
+    "profile=documents",
+    "--set",
+    "timings.deployment_deadline=5m",
+    "--set",
+    "timings.drain_deadline=5m",
+)
 
 
 def sink(cluster: QueryCluster, name: str, columns: str) -> str:
@@ -25,8 +34,7 @@ def found(cluster: QueryCluster, name: str) -> list[dict[str, Any]]:
 
 def test_dashboard_and_overload_queries_tell_what_the_agents_did(tmp_path: Path) -> None:
     """The rows of a bounded generator on one agent are all counted, and only there; both agents tell of themselves."""
-    patience = ("--set", "timings.deployment_deadline=5m")
-    with query_cluster(tmp_path, agents=AGENTS, settings=patience) as cluster:
+    with query_cluster(tmp_path, agents=AGENTS, settings=PATIENT) as cluster:
         queries = {
             # As it is written in the documents, in Headgate's words.
             "dashboard": "SELECT start, end, SUM(rows_read) AS total FROM agent_statistics "

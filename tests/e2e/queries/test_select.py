@@ -1,4 +1,4 @@
-"""A SELECT without INTO in the `headgate` command: rows to the terminal from a whole cluster, and nothing left behind."""
+"""A SELECT without INTO in the `headgate` command: rows of a whole cluster to the terminal, and nothing left behind."""
 
 from __future__ import annotations
 

@@ -1,32 +1,58 @@
-"""Kills processes of a cluster and brings them back."""
+"""Kills processes of a cluster under queries, brings them back, and has the results checked."""
 
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.e2e.life.kit import Process
 from tests.e2e.queries.kit import QueryCluster
+from tests.e2e.queries.workload import Workload
+
+WAIT_SECONDS = 600.0
 
 
 @dataclass
 class Torment:
     cluster: QueryCluster
+    work: Workload
     source: random.Random
     kills: int = 0
+    say: Callable[[str], None] = lambda text: None
 
-    def schedule(self, each: int) -> list[str]:
-        """Who is killed, in which order: every process so many times."""
-        victims = [process.name for process in self.cluster.processes()] * each
+    def begin(self) -> None:
+        """Rows flow through every query."""
+        self.work.feed(100)
+        self._all_run()
+
+    def kill_each(self, times: int) -> None:
+        """SIGKILL, every process so many times, in an order of the seed, with rows in between."""
+        victims = [process for process in self.cluster.processes() for _ in range(times)]
         self.source.shuffle(victims)
-        return victims
+        for victim in victims:
+            self.kill(victim)
+            self.work.feed(self.source.randrange(20, 200))
+            time.sleep(self.source.uniform(0.5, 5.0))
 
-    def kill(self, name: str) -> None:
-        """SIGKILL; the process is there again when it returns, but for Spark, which warms up meanwhile."""
-        victim = self._process(name)
+    def kill(self, victim: Process) -> None:
+        """The process is there again when it returns, but for Spark, which warms up meanwhile."""
+        self.say(f"kill {victim.name}")
         victim.kill()
         self.kills += 1
-        victim.start(ready=not name.startswith("engine"))
+        victim.start(ready=not victim.name.startswith("engine"))
 
-    def _process(self, name: str) -> Process:
-        return next(one for one in self.cluster.processes() if one.name == name)
+    def end(self) -> None:
+        """Everything comes out, and is what it should be: no row twice, none lost, none dropped as late."""
+        self._all_run()
+        self.work.feed(50)
+        self.work.stop(WAIT_SECONDS)
+        self.work.check()
+        for query in self.work.queries:
+            late = sum(one.progress.rows_late for one in self.cluster.fragments(query))
+            assert late == 0, f"{query}: {late} rows were dropped as late"
+
+    def _all_run(self) -> None:
+        for query in self.work.queries:
+            self.cluster.wait(query, "RUNNING", seconds=WAIT_SECONDS)

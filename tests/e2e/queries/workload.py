@@ -1,11 +1,15 @@
-"""Three queries whose results are known: a windowed aggregation, a join within a time range, and a union of two sources
-of which one ends early. A feeder appends rows to the files they read; oracles compute what must come out, from the same
-files and without Spark."""
+"""Queries whose results are known: a windowed aggregation, a join within a time range and a union of two sources of
+which one ends early, from files to files; and a windowed aggregation from a topic to a topic. A feeder appends rows to
+files and topic; oracles compute what must come out, from the same rows and without Spark."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
 import random
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
+from headgate.catalog import v1 as catalog
 from tests.e2e.queries.kit import QueryCluster, json_lines
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,6 +58,43 @@ class Feed:
                 self.rows += 1
 
 
+class TopicFeed:
+    """A topic that grows, by a stock Kafka client with idempotence: what it has flushed is there once."""
+
+    def __init__(self, cluster: QueryCluster, source: random.Random) -> None:
+        agents = cluster.ask(catalog.ListAgentsRequest()).agents
+        servers = ",".join(agent.kafka_address for agent in agents if agent.kafka_address)
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "enable.idempotence": True, "message.timeout.ms": 300_000, "linger.ms": 5}
+        )
+        self._source = source
+        self.rows: list[Row] = []
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            number = len(self.rows)
+            ts = BEGIN + timedelta(milliseconds=50 * number)
+            row = Row(number, ts, self._source.randrange(KEYS), self._source.randrange(1000))
+            self.rows.append(row)
+            value = json.dumps({"id": row.id, "ts": ts.isoformat(), "k": row.k, "v": row.v})
+            self._producer.produce("events", value.encode(), key=str(row.k).encode())
+        left = self._producer.flush(300)
+        assert left == 0, f"{left} records were not acknowledged in 300 s"
+
+
+def consumed(cluster: QueryCluster, topic: str) -> list[dict[str, Any]]:
+    """All records of a topic, as `headgate topics consume` prints them."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "headgate", "topics", "consume", topic],
+        env={**os.environ, "HEADGATE_COORDINATOR": cluster.coordinator.address},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def rows_of(path: Path) -> list[Row]:
     with path.open() as file:
         return [Row(int(i), datetime.fromisoformat(ts), int(k), int(v)) for i, ts, k, v in csv.reader(file)]
@@ -65,8 +109,11 @@ class Workload:
     left_agent: str = "a"
     right_agent: str = "b"
     feeds: dict[str, Feed] = field(default_factory=dict)
+    topic: TopicFeed | None = None
 
-    QUERIES = ("windowed", "joined", "united")
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return ("windowed", "joined", "united", *(("relayed",) if self.topic is not None else ()))
 
     def create(self) -> None:
         files = self.cluster.files
@@ -92,9 +139,33 @@ class Workload:
         for part in parts:
             self.cluster.sql(part)
 
+    def create_relay(self) -> None:
+        """From topic to topic, through the log that the agents lead themselves."""
+        for part in (
+            "CREATE TOPIC events WITH (partitions = 2)",
+            "CREATE TOPIC relayed",
+            f"CREATE LOGICAL SOURCE events {_COLUMNS}",
+            "CREATE PHYSICAL SOURCE FOR events TYPE TOPIC WITH (topic = 'events', parser.type = 'JSON')",
+            "CREATE SINK relayed (start TIMESTAMP, k INT32, n INT64, total INT64) TYPE TOPIC WITH (topic = 'relayed')",
+            # A topic's partitions are read at their own pace: rows may be out of order by what a batch may read ahead.
+            "CREATE QUERY relayed AS SELECT start, k, COUNT(*) AS n, SUM(v) AS total FROM events GROUP BY k "
+            "WINDOW TUMBLING(ts, SIZE 5 SEC) INTO relayed WITH (lateness = '10 min')",
+        ):
+            self.cluster.sql(part)
+        self.topic = TopicFeed(self.cluster, random.Random(self.seed))
+
     def feed(self, count: int) -> None:
         for name in ("left", "right", "long"):
             self.feeds[name].append(count)
+        if self.topic is not None:
+            self.topic.append(count)
+
+    def stop(self, seconds: float) -> None:
+        """Softly, and waits until everything has come out."""
+        for query in self.queries:
+            self.cluster.sql(f"STOP QUERY {query} WITHIN 10 MIN")
+        for query in self.queries:
+            self.cluster.wait(query, "STOPPED", seconds=seconds)
 
     def _file(self, logical: str, agent: str, name: str, *, follow: bool = True) -> str:
         follows = ", true AS `SOURCE`.follow, '100 ms' AS `SOURCE`.poll_interval" if follow else ""
@@ -109,9 +180,14 @@ class Workload:
         )
 
     def found(self, query: str) -> Counter[tuple[Any, ...]]:
+        if query == "relayed":
+            return counted(consumed(self.cluster, "relayed"))
         return counted(json_lines(self.cluster.files / f"{query}.json"))
 
     def expected(self, query: str) -> Counter[tuple[Any, ...]]:
+        if query == "relayed":
+            assert self.topic is not None
+            return counted(windowed(self.topic.rows))
         rows = {name: rows_of(feed.path) for name, feed in self.feeds.items()}
         if query == "windowed":
             return counted(windowed(rows["left"]))
@@ -121,7 +197,7 @@ class Workload:
 
     def check(self) -> None:
         """Every query has given exactly what it should: no row twice, none lost, none dropped as late."""
-        for query in self.QUERIES:
+        for query in self.queries:
             found, expected = self.found(query), self.expected(query)
             lost, extra = expected - found, found - expected
             assert not lost and not extra, f"{query}: lost {_some(lost)}, too many {_some(extra)}"

@@ -280,6 +280,24 @@ def test_a_growing_file_is_followed_and_half_a_row_waits(tmp_path: Path) -> None
     assert follow.notes == []
 
 
+def test_how_far_behind_a_source_is_is_told_in_bytes(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("1\n" * 1000)
+    source = file_source(tmp_path, A, {"type": "CSV"}, path="in.csv", step_bytes=64, block_bytes=64)
+
+    async def main() -> None:
+        await source.open(None)
+        first = await source.next(asyncio.Event())
+        assert first is not None
+        taken = 2 * sum(batch.num_rows for batch in first.batches)
+        assert source.counters.behind == 2000 - taken > 0
+        while not (await source.next(asyncio.Event())).ended:  # type: ignore[union-attr]
+            pass
+        assert source.counters.behind == 0
+        await source.close()
+
+    simulated(main())
+
+
 def test_a_soft_stop_reads_what_was_appended_before_it(tmp_path: Path) -> None:
     log = tmp_path / "app.csv"
     log.write_text("1\n")

@@ -136,6 +136,7 @@ class AgentRunner:
                 rows_in=counters.rows_read,
                 rows_out=counters.rows_kept,
                 bad_records=counters.rows_malformed,
+                lag=counters.behind,
                 waiting=(edge.waiting if edge is not None else "") or counters.waiting,
             )
 

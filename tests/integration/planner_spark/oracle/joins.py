@@ -69,7 +69,7 @@ CASES = (
         """,
         """
         SELECT tumble(o.ts, INTERVAL '10 minutes') AS s, o.customer, sum(p.paid) FROM orders o JOIN payments p
-          ON o.id = p.order_id AND s = tumble(p.ts, INTERVAL '10 minutes')
+          ON o.id = p.order_id AND tumble(o.ts, INTERVAL '10 minutes') = tumble(p.ts, INTERVAL '10 minutes')
         GROUP BY s, o.customer
         """,
     ),
@@ -177,14 +177,14 @@ CASES = (
         "in_the_same_window_by_several_columns",
         SEMI,
         """
-        SELECT start, COUNT(*) AS n FROM orders WHERE (id, customer) IN (
-          SELECT order_id, method FROM payments WINDOW TUMBLING(ts, SIZE 30 MIN)
-        ) WINDOW TUMBLING(ts, SIZE 30 MIN)
+        SELECT start, COUNT(*) AS n FROM orders WHERE (id, amount) IN (
+          SELECT order_id, paid FROM payments WINDOW TUMBLING(ts, SIZE 60 MIN)
+        ) WINDOW TUMBLING(ts, SIZE 60 MIN)
         """,
         """
-        SELECT tumble(ts, INTERVAL '30 minutes') AS s, count(*) FROM orders o WHERE EXISTS (SELECT 1 FROM payments p
-          WHERE p.order_id = o.id AND p.method = o.customer
-          AND tumble(p.ts, INTERVAL '30 minutes') = tumble(o.ts, INTERVAL '30 minutes')) GROUP BY s
+        SELECT tumble(ts, INTERVAL '60 minutes') AS s, count(*) FROM orders o WHERE EXISTS (SELECT 1 FROM payments p
+          WHERE p.order_id = o.id AND p.paid = o.amount
+          AND tumble(p.ts, INTERVAL '60 minutes') = tumble(o.ts, INTERVAL '60 minutes')) GROUP BY s
         """,
     ),
     Case(
@@ -192,11 +192,11 @@ CASES = (
         SEMI,
         """
         SELECT id FROM orders WHERE id IN (
-          SELECT order_id FROM payments GROUP BY order_id WINDOW TUMBLING(ts, SIZE 10 MIN) HAVING COUNT(*) > 1)
+          SELECT order_id FROM payments GROUP BY order_id WINDOW TUMBLING(ts, SIZE 180 MIN) HAVING COUNT(*) > 1)
         """,
         """
         SELECT id FROM orders o WHERE (SELECT count(*) FROM payments p WHERE p.order_id = o.id
-          AND tumble(p.ts, INTERVAL '10 minutes') = tumble(o.ts, INTERVAL '10 minutes')) > 1
+          AND tumble(p.ts, INTERVAL '180 minutes') = tumble(o.ts, INTERVAL '180 minutes')) > 1
         """,
     ),
     Case(

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -37,6 +39,17 @@ Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 # How many steps a followed file is read on when it is to stop.
 _LAST_STEPS = 16
+# Files whose sizes are looked at to say how far behind the source is.
+_LOOKED_AT = 100
+
+
+def behind(files: Sequence[FileState]) -> int:
+    """How many bytes of files that are being read are still to come, of those that can be seen."""
+    total = 0
+    for state in files[:_LOOKED_AT]:
+        with suppress(OSError):
+            total += max(0, Path(state.path).stat().st_size - state.offset)
+    return total
 
 
 def text_decoder(columns: Sequence[Column], parser: Mapping[str, str]) -> Decoder:
@@ -75,6 +88,8 @@ class FileSource:
         self._poll = micros_of(options.get("poll_interval", "1 s")) / 1e6
         self._on_error = OnError(parser.get("on_error", "skip"))
         self._make = self._opener(columns, parser)
+        # Positions in columnar files are no offsets of bytes.
+        self._bytes = parser.get("type") not in ("PARQUET", "ARROW")
         self._files: Files | None = None
         self._last_steps = _LAST_STEPS
 
@@ -121,10 +136,12 @@ class FileSource:
             if taken is None:
                 break
             if taken.block is None:
+                self.counters.behind = 0
                 return Emitted(batches, files.position.encoded(), errors, ended=True)
             batches.append(self._kept(taken.block, taken.path, errors))
             position = files.position.encoded()
             size += taken.block.size
+        self.counters.behind = behind(files.position.files) if self._bytes else 0
         return Emitted(batches, position, errors) if batches else None
 
     def _kept(self, block: Block, path: str, errors: list[ErrorRow]) -> pa.RecordBatch:

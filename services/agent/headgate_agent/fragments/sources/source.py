@@ -38,6 +38,8 @@ class Counters:
     rows_kept: int = 0
     rows_malformed: int = 0
     bytes_read: int = 0
+    # Bytes that are known to be there and were not read yet.
+    behind: int = 0
     waiting: str = ""
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
 

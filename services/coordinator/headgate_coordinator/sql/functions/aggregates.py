@@ -81,7 +81,8 @@ AGGREGATE_FUNCTIONS = (
     _f("max_by", [ANY, ORDERABLE], same()),
     _f("min_by", [ANY, ORDERABLE], same()),
     _f("bool_and", [BOOLEAN], BOOL, synonyms=("every",)),
-    _f("bool_or", [BOOLEAN], BOOL, synonyms=("some", "any")),
+    # Not ANY: that is part of comparisons in SQL.
+    _f("bool_or", [BOOLEAN], BOOL, synonyms=("some",)),
     _f("bit_and", [INTEGER], as_computed()),
     _f("bit_or", [INTEGER], as_computed()),
     _f("bit_xor", [INTEGER], as_computed()),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from headgate_coordinator.sql.algebra import (
     Aggregate,
     AssignWindow,
+    Call,
     Column,
     Expr,
     Filter,
@@ -26,9 +27,11 @@ from headgate_coordinator.sql.algebra import (
     Window,
     columns_in,
     conjunction,
+    conjuncts,
 )
 from headgate_coordinator.sql.nodes import WindowKind
 from headgate_coordinator.sql.spark.expressions import ExpressionWriter, duration_text, quote
+from headgate_coordinator.sql.types import BOOL
 
 _JOINS = {
     JoinKind.INNER: "JOIN",
@@ -170,8 +173,7 @@ class QueryWriter:
         inside |= {column: f"r.{name}" for column, name in right.columns.items()}
         names = _named(node.columns)
         items = [_item(inside[column], names[column]) for column in node.columns]
-        assert node.condition is not None
-        condition = ExpressionWriter(inside).write(node.condition)
+        condition = ExpressionWriter(inside).write(_join_condition(node))
         body = f"SELECT {', '.join(items)}\nFROM {left.name} AS l {_JOINS[node.kind]} {right.name} AS r ON {condition}"
         return self._step("joined", body, names)
 
@@ -221,6 +223,22 @@ def _key(written: str, item: Expr) -> str:
 
 def _item(written: str, name: str) -> str:
     return written if written == name else f"{written} AS {name}"
+
+
+def _join_condition(node: Join) -> Expr:
+    """The condition as Spark must be told. In a FULL join of streams it takes NULL for equal to NULL, because it looks
+    partners up by a hash of the keys and does not compare them again; in other joins it drops such rows before."""
+    assert node.condition is not None
+    if node.kind is not JoinKind.FULL:
+        return node.condition
+    parts = conjuncts(node.condition)
+    for part in list(parts):
+        if isinstance(part, Call) and part.op == "=" and all(side.nullable for side in part.args):
+            missing = Call("is_null", (part.args[0],), BOOL, False)
+            parts.append(Call("not", (missing,), BOOL, False))
+    whole = conjunction(parts)
+    assert whole is not None
+    return whole
 
 
 def _select(items: Sequence[str], relation: str, where: str) -> str:
