@@ -19,12 +19,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from headgate.catalog import v1 as catalog
 from tests.e2e.queries.kit import query_cluster, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = timedelta(minutes=5)
 ADVANCE = timedelta(seconds=1)
+# Longest wait for each step: Spark warms up while other tests have the cores.
+PATIENCE_S = 400.0
 
 SAMPLE = """
 CREATE LOGICAL SOURCE lrb(
@@ -85,11 +91,12 @@ def _reports(source: random.Random, count: int, since: datetime) -> list[Report]
 def _served(reports: list[Report]) -> Iterator[int]:
     """A TCP server that sends the reports to whoever connects first, and keeps the connection open."""
     lines = "".join(
-        f"{one.at.isoformat()},{one.vehicle},{'' if one.speed is None else one.speed},{one.highway}\n" for one in reports
+        f"{one.at.isoformat()},{one.vehicle},{'' if one.speed is None else one.speed},{one.highway}\n"
+        for one in reports
     )
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(120)
+        server.settimeout(PATIENCE_S)
 
         def serve() -> None:
             try:
@@ -98,7 +105,7 @@ def _served(reports: list[Report]) -> Iterator[int]:
                 return
             with connection:
                 connection.sendall(lines.encode())
-                ended.wait(300)
+                ended.wait(4 * PATIENCE_S)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -148,16 +155,16 @@ def test_slow_highways_are_those_of_the_oracle(tmp_path: Path) -> None:
                 file.write(json.dumps({**row, "highway": one.highway}) + "\n")
         cluster.sql(SAMPLE.format(port=port, folder=cluster.files))
         query = cluster.ask(catalog.ListQueriesRequest()).queries[0].name
-        cluster.wait(query, "RUNNING", seconds=180)
+        cluster.wait(query, "RUNNING", seconds=PATIENCE_S)
         until(
             lambda: _rows_read(cluster.fragments(query)) >= len(by_tcp) + len(by_file),
             "all rows to be read",
-            120,
+            PATIENCE_S,
             lambda: str(cluster.fragments(query)),
         )
         # The TCP source never ends by itself; a soft stop lets everything out.
         cluster.sql(f"STOP QUERY {query}")
-        cluster.wait(query, "STOPPED", seconds=180)
+        cluster.wait(query, "STOPPED", seconds=PATIENCE_S)
         found = _results(cluster.files / "results.csv")
     expected = _slow_highways([*by_tcp, *by_file])
     assert {highway for _, _, highway in expected} == {1, 3}

@@ -103,17 +103,15 @@ def test_counts_are_of_all_fragments_since_the_sample_before_and_none_is_missed_
 
 
 @pytest.mark.parametrize(
-    "fragment",
-    [
-        catalog.SourceFragment(type=catalog.SOURCE_TYPE_AGENT, options={"built_in": "secrets"}),
-        catalog.SourceFragment(type=catalog.SOURCE_TYPE_AGENT, options={"built_in": "heartbeats"}),
-        catalog.SourceFragment(type=catalog.SOURCE_TYPE_AGENT),
-    ],
+    ("name", "columns"),
+    [("secrets", HEARTBEATS.schema()), ("", HEARTBEATS.schema()), ("heartbeats", AGENT_RESOURCES.schema())],
 )
-def test_a_plan_of_another_version_is_refused(fragment: catalog.SourceFragment) -> None:
-    surroundings = replace(around(), vitals=lambda: vitals(Tally()))
-    with pytest.raises(HeadgateError) as refused:
-        build_source(fragment, surroundings)
+def test_a_plan_of_another_version_is_refused(name: str, columns: catalog.Schema) -> None:
+    fragment = catalog.SourceFragment(
+        type=catalog.SOURCE_TYPE_AGENT, options={"built_in": name}, schema=columns, columns=["number"]
+    )
+    with pytest.raises(HeadgateError, match="does not offer the built-in source") as refused:
+        build_source(fragment, replace(around(), vitals=lambda: vitals(Tally())))
     assert refused.value.reason is PLAN_UNSUPPORTED
 
 

@@ -1,15 +1,18 @@
-"""Every test that docs/guarantees.md names exists."""
+"""Every test that docs/guarantees.md and docs/modes.md name exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_guarantee_names_a_test_that_exists() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/guarantees.md").read_text())
+@pytest.mark.parametrize("page", ["guarantees.md", "modes.md"])
+def test_every_guarantee_names_a_test_that_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / page).read_text())
     assert len(named) > 30
     missing = [
         f"{path}::{test}"

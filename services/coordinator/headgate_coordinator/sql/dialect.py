@@ -98,7 +98,7 @@ class HeadgateParser(WindowSyntax, StrictSyntax, SparkParser):
         TokenType.WINDOW: lambda self: self.parse_window_clause(),
     }
 
-    def _parse_trim(self) -> exp.Expr:
+    def _parse_trim(self) -> exp.Expr:  # type: ignore[override]
         """TRIM(a, b) stays a plain call: which of the two is trimmed depends on whom one asks, and it is refused."""
         if self._curr.text.upper() in self.TRIM_TYPES:
             return super()._parse_trim()

@@ -195,4 +195,3 @@ def columns_apart(found: Sequence[Row], expected: Sequence[Row], names: Sequence
     if sorted(ours) != sorted(row[0] for row in expected):
         wrong.append(f"rows {sorted(ours)}")
     return "\n".join(wrong)
-

@@ -27,7 +27,8 @@ def _window(kind: str) -> Case:
         f"SELECT start, o.id, p.order_id, p.paid FROM orders o {kind} JOIN payments p ON o.id = p.order_id "
         "WINDOW TUMBLING(ts, SIZE 10 MIN)",
         f"""
-        SELECT coalesce(tumble(o.ts, INTERVAL '10 minutes'), tumble(p.ts, INTERVAL '10 minutes')), o.id, p.order_id, p.paid
+        SELECT coalesce(tumble(o.ts, INTERVAL '10 minutes'), tumble(p.ts, INTERVAL '10 minutes')), o.id, p.order_id,
+          p.paid
         FROM orders o {kind} JOIN payments p ON o.id = p.order_id
           AND tumble(o.ts, INTERVAL '10 minutes') = tumble(p.ts, INTERVAL '10 minutes')
         """,
@@ -56,6 +57,18 @@ CASES = (
         f"""
         SELECT o.id, p.paid FROM orders o LEFT JOIN payments p ON o.id = p.order_id AND {_NEAR} AND p.paid > 1
           AND o.amount > 1 WHERE o.customer <> 'ann' AND p.method IS NULL
+        """,
+    ),
+    Case(
+        "conditions_of_both_sides_in_a_full_join",
+        JOINS,
+        f"""
+        SELECT o.id, o.amount, p.order_id, p.paid FROM orders o FULL JOIN payments p ON o.id = p.order_id AND {_NEAR}
+          AND o.amount > 1 AND p.paid BETWEEN 0 AND 5 AND o.amount > p.paid
+        """,
+        f"""
+        SELECT o.id, o.amount, p.order_id, p.paid FROM orders o FULL JOIN payments p ON o.id = p.order_id AND {_NEAR}
+          AND o.amount > 1 AND p.paid BETWEEN 0 AND 5 AND o.amount > p.paid
         """,
     ),
     Case(
@@ -167,7 +180,8 @@ CASES = (
     Case(
         "in_a_windowed_sub_select",
         SEMI,
-        "SELECT id FROM orders WHERE id IN (SELECT order_id FROM payments WHERE paid > 0 WINDOW TUMBLING(ts, SIZE 1 MIN))",
+        "SELECT id FROM orders "
+        "WHERE id IN (SELECT order_id FROM payments WHERE paid > 0 WINDOW TUMBLING(ts, SIZE 1 MIN))",
         """
         SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND p.paid > 0
           AND tumble(p.ts, INTERVAL '1 minute') = tumble(o.ts, INTERVAL '1 minute'))
@@ -202,8 +216,10 @@ CASES = (
     Case(
         "exists_within_a_time_range",
         SEMI,
-        f"SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND {_NEAR} AND p.paid > 1)",
-        f"SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND {_NEAR} AND p.paid > 1)",
+        "SELECT o.id FROM orders o "
+        f"WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND {_NEAR} AND p.paid > 1)",
+        "SELECT o.id FROM orders o "
+        f"WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id AND {_NEAR} AND p.paid > 1)",
     ),
     Case(
         "not_exists",

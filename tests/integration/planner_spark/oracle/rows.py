@@ -21,13 +21,14 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 # How much of event time a row may be behind one of an earlier batch.
 DISORDER = timedelta(seconds=4)
 LATENESS = timedelta(seconds=5)
+# Beside the one that ends the stream.
 BATCHES = 2
 # A row this far ahead ends every window; it is taken out again right after the watermark.
 FAR = datetime(2030, 1, 1, tzinfo=UTC)
 UNTIL = "2029-01-01 00:00:00"
 
-# Sources beside those of the reference. `kinds` has every sort of value; `visits` has columns called as bounds of windows
-# are, and two physical sources.
+# Sources beside those of the reference. `kinds` has every sort of value; `visits` has columns called as bounds of
+# windows are, and two physical sources.
 SOURCES = """
 CREATE LOGICAL SOURCE shipments(ts TIMESTAMP, order_id INT64, carrier VARCHAR);
 CREATE PHYSICAL SOURCE FOR shipments TYPE TOPIC SET('shipments' AS `SOURCE`.TOPIC);
@@ -138,7 +139,11 @@ def _payments(source: random.Random, orders: Rows) -> Rows:
 
 def _shipments(source: random.Random, orders: Rows) -> Rows:
     return [
-        {"ts": order["ts"] + timedelta(seconds=source.choice((0, 30, 900))), "order_id": order["id"], "carrier": carrier}
+        {
+            "ts": order["ts"] + timedelta(seconds=source.choice((0, 30, 900))),
+            "order_id": order["id"],
+            "carrier": carrier,
+        }
         for order in orders
         if (carrier := source.choice((None, None, "post", "ship", "rail"))) is not None
     ]
@@ -176,14 +181,16 @@ def _kinds(source: random.Random) -> Rows:
                 "other": _some(source, (True, False)),
                 "i": _some(source, (-100, -7, -1, 0, 1, 2, 5, 42, 100)),
                 "j": _some(source, range(1, 13)),
-                "small": _some(source, range(0, 6)),
+                "small": _some(source, range(6)),
                 "big": _some(source, (-(2**63), 2**63 - 1, 0, -1, 1_700_000_000, 5_000_000_000)),
                 "u8": _some(source, (0, 1, 200, 255)),
                 "u64": _some(source, (0, 1, 2**63, 2**64 - 1)),
                 "x": _some(source, (math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, -2.25, 1e300)),
                 "y": _some(source, (-12.5, -2.5, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 9.0, 100.125)),
                 "unit": _some(source, (-1.0, -0.5, 0.0, 0.25, 1.0)),
-                "d": _some(source, (Decimal("-12.55"), Decimal("-2.50"), Decimal("0.00"), Decimal("2.55"), Decimal("9.99"))),
+                "d": _some(
+                    source, (Decimal("-12.55"), Decimal("-2.50"), Decimal("0.00"), Decimal("2.55"), Decimal("9.99"))
+                ),
                 "s": _some(source, _TEXTS, 0.1),
                 "t": _some(source, ("a", "X", "bc", "日", ",", " ", "ö")),
                 "word": _some(source, ("Robert", "Rupert", "Ashcraft", "Tymczak", "Honeyman", "kitten", "sitting")),

@@ -1,11 +1,11 @@
-"""Columns, sub-selects, unions, DISTINCT, the first rows of windows, options and several sources, with their oracles."""
+"""Columns, sub-selects, unions, DISTINCT, the first rows of windows, options, several sources, with their oracles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tests.integration.planner_spark.oracle.case import Case, Row, Tables
+from tests.integration.planner_spark.oracle.case import Case, Row
 from tests.integration.planner_spark.oracle.rows import ARRIVING, BEGIN, LATENESS
 
 COLUMNS = "Columns and expressions"
@@ -75,7 +75,8 @@ CASES = (
         FROM orders
         """,
         """
-        SELECT id, amount + 1, trunc(amount)::BIGINT, TRY_CAST(customer AS INTEGER), upper(customer) || '-' || id::VARCHAR,
+        SELECT id, amount + 1, trunc(amount)::BIGINT, TRY_CAST(customer AS INTEGER),
+          upper(customer) || '-' || id::VARCHAR,
           tags[1], CASE WHEN doc LIKE '%Köln%' THEN 'Köln' END, regexp_extract(customer, '([a-z]+)', 1),
           date_trunc('hour', ts), ts + INTERVAL 5 MINUTES, coalesce(customer, 'nobody')
         FROM orders
@@ -135,8 +136,10 @@ CASES = (
     Case(
         "union_widens_and_keeps_duplicates",
         SUB_SELECTS,
-        "SELECT vehicle AS v, speed AS x FROM lrb UNION ALL SELECT id, amount FROM orders UNION ALL SELECT n, y FROM kinds",
-        "SELECT vehicle, speed::DOUBLE FROM lrb UNION ALL SELECT id, amount::DOUBLE FROM orders UNION ALL SELECT n, y FROM kinds",
+        "SELECT vehicle AS v, speed AS x FROM lrb UNION ALL SELECT id, amount FROM orders "
+        "UNION ALL SELECT n, y FROM kinds",
+        "SELECT vehicle, speed::DOUBLE FROM lrb UNION ALL SELECT id, amount::DOUBLE FROM orders "
+        "UNION ALL SELECT n, y FROM kinds",
     ),
     Case(
         "same_source_twice_in_a_union",
@@ -147,7 +150,8 @@ CASES = (
     Case(
         "sub_selects_in_sub_selects",
         SUB_SELECTS,
-        "SELECT a + 1 AS b FROM (SELECT a FROM (SELECT vehicle AS a, speed FROM lrb WHERE speed > 3) WHERE a > 2) AS x(a)",
+        "SELECT a + 1 AS b FROM (SELECT a FROM (SELECT vehicle AS a, speed FROM lrb WHERE speed > 3) "
+        "WHERE a > 2) AS x(a)",
         "SELECT vehicle + 1 FROM lrb WHERE speed > 3 AND vehicle > 2",
     ),
     Case(
@@ -214,7 +218,8 @@ CASES = (
         """,
         """
         SELECT s, highway FROM (
-          SELECT tumble(ts, INTERVAL '5 minutes') AS s, highway, max(speed) AS m FROM lrb WHERE ts IS NOT NULL GROUP BY ALL
+          SELECT tumble(ts, INTERVAL '5 minutes') AS s, highway, max(speed) AS m
+            FROM lrb WHERE ts IS NOT NULL GROUP BY ALL
         ) QUALIFY row_number() OVER (PARTITION BY s ORDER BY m DESC NULLS LAST, highway NULLS FIRST) <= 1
         """,
     ),
@@ -223,7 +228,8 @@ CASES = (
         FIRST_ROWS,
         """
         SELECT highway, vehicle, speed FROM (
-          SELECT highway, vehicle, speed, ROW_NUMBER() OVER (PARTITION BY window_start, highway ORDER BY speed DESC) AS place
+          SELECT highway, vehicle, speed, ROW_NUMBER() OVER (PARTITION BY window_start,
+            highway ORDER BY speed DESC) AS place
           FROM TUMBLE(TABLE lrb, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
         ) WHERE place <= 3
         """,
@@ -289,5 +295,3 @@ CASES = (
         "SELECT vehicle FROM lrb WHERE speed > 30 AND (highway > 1 OR highway < 0)",
     ),
 )
-
-

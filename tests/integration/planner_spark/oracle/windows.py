@@ -138,7 +138,8 @@ CASES = (
         SELECT start, symbol, MAX(price) AS high FROM ticks GROUP BY symbol
         WINDOW TUMBLING(at_ms UNIT MILLISECONDS, SIZE 1 MIN)
         """,
-        "SELECT tumble(make_timestamp(at_ms * 1000), INTERVAL '1 minute') AS s, symbol, max(price) FROM ticks GROUP BY ALL",
+        "SELECT tumble(make_timestamp(at_ms * 1000), INTERVAL '1 minute') AS s, symbol, max(price) "
+        "FROM ticks GROUP BY ALL",
     ),
     Case(
         "offset_window_time_and_window_first",
@@ -232,8 +233,10 @@ CASES = (
         FROM kinds WINDOW TUMBLING(ts, SIZE 2 MIN)
         """,
         """
-        SELECT tumble(ts, INTERVAL '2 minutes') AS st, count(*), count(*) FILTER (WHERE i IS NOT NULL AND j IS NOT NULL),
-          count(*) FILTER (WHERE flag), sum(i), sum(d), sum(u64), avg(i), avg(y), round(sum(d) / count(d), 6), stddev(y), stddev(i),
+        SELECT tumble(ts, INTERVAL '2 minutes') AS st, count(*), count(*) FILTER (WHERE i IS NOT NULL
+          AND j IS NOT NULL),
+          count(*) FILTER (WHERE flag), sum(i), sum(d), sum(u64), avg(i), avg(y), round(sum(d) / count(d), 6),
+            stddev(y), stddev(i),
           stddev_samp(y), stddev_pop(y), variance(y), var_samp(i), var_pop(y), corr(y, i), covar_pop(y, i),
           covar_samp(y, i), sum(x)
         FROM kinds GROUP BY st
@@ -243,13 +246,15 @@ CASES = (
         "least_greatest_and_bits",
         AGGREGATES,
         """
-        SELECT start, MIN(s) AS a, MAX(s) AS b, MIN(x) AS c, MAX(x) AS d, MIN(moment) AS e, MAX(day) AS f, BOOL_AND(flag) AS g,
+        SELECT start, MIN(s) AS a, MAX(s) AS b, MIN(x) AS c, MAX(x) AS d, MIN(moment) AS e, MAX(day) AS f,
+          BOOL_AND(flag) AS g,
           EVERY(other) AS h, BOOL_OR(flag) AS k, SOME(other) AS l, BIT_AND(i) AS o, BIT_OR(i) AS p,
           BIT_XOR(i) AS q, MAX_BY(n, y) AS r, MIN_BY(n, y) AS u, ANY_VALUE(word) AS v
         FROM kinds WINDOW TUMBLING(ts, SIZE 2 MIN)
         """,
         """
-        SELECT tumble(ts, INTERVAL '2 minutes') AS st, min(s), max(s), min(x), max(x), min(moment), max(day), bool_and(flag),
+        SELECT tumble(ts, INTERVAL '2 minutes') AS st, min(s), max(s), min(x), max(x), min(moment), max(day),
+          bool_and(flag),
           bool_and(other), bool_or(flag), bool_or(other), bit_and(i), bit_or(i), bit_xor(i),
           list(n ORDER BY y DESC NULLS LAST, n DESC)[1], list(n ORDER BY y NULLS LAST, n)[1], min(word)
         FROM kinds GROUP BY st
@@ -263,9 +268,11 @@ CASES = (
         FROM kinds WINDOW TUMBLING(ts, SIZE 5 MIN)
         """,
         """
-        SELECT st, avg((y - m) ** 3) / var_pop(y) ** 1.5, avg((y - m) ** 4) / var_pop(y) ** 2 - 3, quantile_cont(y, 0.25),
+        SELECT st, avg((y - m) ** 3) / var_pop(y) ** 1.5, avg((y - m) ** 4) / var_pop(y) ** 2 - 3, quantile_cont(y,
+          0.25),
           quantile_cont(i, 0.5)
-        FROM (SELECT *, tumble(ts, INTERVAL '5 minutes') AS st, avg(y) OVER (PARTITION BY tumble(ts, INTERVAL '5 minutes')) AS m
+        FROM (SELECT *, tumble(ts, INTERVAL '5 minutes') AS st, avg(y) OVER (PARTITION BY tumble(ts,
+          INTERVAL '5 minutes')) AS m
           FROM kinds) GROUP BY st
         """,
     ),
@@ -273,11 +280,13 @@ CASES = (
         "estimates_of_few_values",
         AGGREGATES,
         """
-        SELECT start, APPROX_COUNT_DISTINCT(word) AS a, PERCENTILE_APPROX(i, 0.5) AS b, APPROX_PERCENTILE(y, 0.95, 1000) AS c
+        SELECT start, APPROX_COUNT_DISTINCT(word) AS a, PERCENTILE_APPROX(i, 0.5) AS b, APPROX_PERCENTILE(y, 0.95,
+          1000) AS c
         FROM kinds WINDOW TUMBLING(ts, SIZE 5 MIN)
         """,
         """
-        SELECT tumble(ts, INTERVAL '5 minutes') AS st, count(DISTINCT word), quantile_disc(i, 0.5), quantile_disc(y, 0.95)
+        SELECT tumble(ts, INTERVAL '5 minutes') AS st, count(DISTINCT word), quantile_disc(i, 0.5), quantile_disc(y,
+          0.95)
         FROM kinds GROUP BY st
         """,
     ),
@@ -292,7 +301,8 @@ CASES = (
         """
         SELECT tumble(ts, INTERVAL '5 minutes') AS st, count(DISTINCT x + 0.0),
           count(DISTINCT (i, s)) FILTER (WHERE i IS NOT NULL AND s IS NOT NULL), sum(DISTINCT i),
-          round(sum(DISTINCT d) / count(DISTINCT d), 6), sum(DISTINCT i) FILTER (WHERE flag), min(i), count(DISTINCT place)
+          round(sum(DISTINCT d) / count(DISTINCT d), 6), sum(DISTINCT i) FILTER (WHERE flag), min(i),
+            count(DISTINCT place)
         FROM kinds GROUP BY st
         """,
     ),

@@ -76,7 +76,7 @@ class Vitals:
 def built_in_of(fragment: catalog.SourceFragment) -> BuiltIn:
     """The built-in source that a fragment reads. PLAN_UNSUPPORTED where this agent does not offer it as the plan has
     it: agents and coordinators of two versions may disagree about its columns."""
-    name = fragment.options["built_in"]
+    name = fragment.options.get("built_in", "")
     built_in = BUILT_INS.get(name)
     if built_in is None or built_in.schema() != fragment.schema:
         raise HeadgateError(PLAN_UNSUPPORTED, f"this agent does not offer the built-in source {name} with such columns")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from headgate_coordinator.sql.algebra import (
     Aggregate,
@@ -169,13 +170,44 @@ class QueryWriter:
 
     def _join(self, node: Join) -> _Relation:
         left, right = self._relation(node.left), self._relation(node.right)
+        parts = conjuncts(node.condition)
+        texts: list[str] = []
+        if node.kind in (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL):
+            left, parts = self._decided(left, "l", parts, texts)
+            right, parts = self._decided(right, "r", parts, texts)
         inside = {column: f"l.{name}" for column, name in left.columns.items()}
         inside |= {column: f"r.{name}" for column, name in right.columns.items()}
         names = _named(node.columns)
         items = [_item(inside[column], names[column]) for column in node.columns]
-        condition = ExpressionWriter(inside).write(_join_condition(node))
+        if node.kind is JoinKind.FULL:
+            parts = [*parts, *_keys_present(parts)]
+        whole = conjunction(parts)
+        assert whole is not None
+        condition = ExpressionWriter(inside).write(whole)
+        if texts:
+            condition = " AND ".join((f"({condition})", *texts))
         body = f"SELECT {', '.join(items)}\nFROM {left.name} AS l {_JOINS[node.kind]} {right.name} AS r ON {condition}"
         return self._step("joined", body, names)
+
+    def _decided(
+        self, side: _Relation, alias: str, parts: Sequence[Expr], texts: list[str]
+    ) -> tuple[_Relation, list[Expr]]:
+        """Computes conditions of one side below an outer join, which is then told of their results; answers the others.
+
+        Of such a comparison as `l.amount > 1` Spark would take the 1 for a bound of event time: it would keep the rows
+        of that side for ever, and never give those without a partner.
+        """
+        own = [part for part in parts if (used := columns_in(part)) and used <= set(side.columns)]
+        if not own:
+            return side, list(parts)
+        condition = conjunction(own)
+        assert condition is not None
+        taken = set(side.columns.values())
+        name = next(name for number in count(1) if (name := f"condition_{number}") not in taken)
+        items = [*side.columns.values(), _item(ExpressionWriter(side.columns).write(condition), name)]
+        texts.append(f"{alias}.{name}")
+        decided = self._step("decided", _select(items, side.name, ""), dict(side.columns))
+        return decided, [part for part in parts if part not in own]
 
     def _union(self, node: Union) -> _Relation:
         names = _named(node.columns)
@@ -225,20 +257,15 @@ def _item(written: str, name: str) -> str:
     return written if written == name else f"{written} AS {name}"
 
 
-def _join_condition(node: Join) -> Expr:
-    """The condition as Spark must be told. In a FULL join of streams it takes NULL for equal to NULL, because it looks
-    partners up by a hash of the keys and does not compare them again; in other joins it drops such rows before."""
-    assert node.condition is not None
-    if node.kind is not JoinKind.FULL:
-        return node.condition
-    parts = conjuncts(node.condition)
-    for part in list(parts):
+def _keys_present(parts: Sequence[Expr]) -> list[Expr]:
+    """What a FULL join must say beside its equalities. Spark looks partners up by a hash of the keys without comparing
+    them again, and takes NULL for equal to NULL; in other joins it drops rows with such keys before."""
+    found: list[Expr] = []
+    for part in parts:
         if isinstance(part, Call) and part.op == "=" and all(side.nullable for side in part.args):
             missing = Call("is_null", (part.args[0],), BOOL, False)
-            parts.append(Call("not", (missing,), BOOL, False))
-    whole = conjunction(parts)
-    assert whole is not None
-    return whole
+            found.append(Call("not", (missing,), BOOL, False))
+    return found
 
 
 def _select(items: Sequence[str], relation: str, where: str) -> str:
