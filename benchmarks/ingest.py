@@ -17,12 +17,14 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -51,8 +53,10 @@ from headgate_common.clock import SystemClock
 QUICK = bool(os.environ.get("QUICK"))
 ROWS = 100_000 if QUICK else 400_000
 ROUNDS = 2 if QUICK else 5
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 LOOK_SECONDS = 0.005
+# Between two rounds, so that engine and agent hear of each other.
+BREATH_SECONDS = 2.0
 GOAL = 0.5
 COLUMNS = (
     ("ts", "TIMESTAMP"),
@@ -156,47 +160,47 @@ class EdgeTopic:
         wait_until_ready(self._engine.http)
         sql("CREATE QUERY rows AS SELECT * FROM rows WHERE vehicle >= 0 INTO nowhere")
         on.cluster.wait("rows", "RUNNING", seconds=WAIT_SECONDS)
-        channel = grpc.insecure_channel(on.cluster.agents["a"].address)
+        options = [("grpc.max_receive_message_length", 64 << 20)]
+        channel = grpc.insecure_channel(on.cluster.agents["a"].address, options=options)
         self._edges = edge_service_pb2_grpc.EdgeServiceStub(channel)
         listed = on.cluster.ask(log.ListTopicsRequest(include_internal=True)).topics
-        self._uid = self._uid_of([topic.uid for topic in listed], on)
+        self._uid = self._uid_of([topic.uid for topic in listed])
 
-    def _uid_of(self, uids: list[str], on: Stand) -> str:
+    def _uid_of(self, uids: list[str]) -> str:
         """The topic that a first file arrives in; others are the edge behind Spark and those of error rows."""
         before = {uid: self._state(uid).high_watermark for uid in uids}
-        self._freeze(signal.SIGSTOP)
-        try:
-            _csv(self._folder / "first.csv", 1_000)
+        with self.alone():
+            _csv(self._folder / "0.csv", 1_000)
             deadline = time.monotonic() + WAIT_SECONDS
             while time.monotonic() < deadline:
                 for uid in uids:
                     if self._state(uid).high_watermark > before[uid]:
                         return uid
                 time.sleep(LOOK_SECONDS)
-        finally:
-            self._freeze(signal.SIGCONT)
         raise SystemExit("nothing arrived in an edge")
 
     def _state(self, uid: str) -> log.EdgePartition:
         return self._edges.GetEdge(log.GetEdgeRequest(topic_uid=uid), timeout=10).partitions[0]
 
-    def _freeze(self, how: signal.Signals) -> None:
-        """Spark reads the edge as soon as there is something in it, and this machine has few cores."""
-        for pid in processes.tree(self._engine.pid):
-            os.kill(pid, how)
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Holds Spark still: it reads the edge as soon as there is something in it, and machines have few cores."""
+        held = processes.tree(self._engine.pid)
+        _signal(held, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(held, signal.SIGCONT)
 
     def bring(self, path: Path, rows: int) -> float:
         """Seconds until all rows of a file are in the topic."""
-        self._settle()
         start = self._state(self._uid).high_watermark
-        self._freeze(signal.SIGSTOP)
-        try:
-            target = self._folder / f"{time.monotonic_ns()}.csv"
-            began = time.perf_counter()
-            os.link(path, target)
-            return self._arrived(start, rows) - began
-        finally:
-            self._freeze(signal.SIGCONT)
+        # A whole file at once, and a new one: the same file under another name is known, and not read again.
+        made = path.with_suffix(".new")
+        shutil.copyfile(path, made)
+        began = time.perf_counter()
+        made.rename(self._folder / f"{time.monotonic_ns():020d}.csv")
+        return self._arrived(start, rows) - began
 
     def _arrived(self, start: int, rows: int) -> float:
         """When the last row was there. Rows are counted when the topic has come to rest."""
@@ -216,13 +220,12 @@ class EdgeTopic:
         answers = self._edges.ReadEdge(request, timeout=30)
         return sum(batch.num_rows for part in answers for value in part.batches for batch in pa.ipc.open_stream(value))
 
-    def _settle(self) -> None:
-        """Returns when the query has consumed what was brought before."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while (found := self._state(self._uid)).log_start < found.high_watermark:
-            if time.monotonic() > deadline:
-                raise SystemExit("the query does not consume its edge")
-            time.sleep(0.1)
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        # Spark's Python processes come and go.
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def into_topic(csv: Path, small: Path, peer: Callable[[Path], object]) -> dict[str, float]:
@@ -236,15 +239,18 @@ def into_topic(csv: Path, small: Path, peer: Callable[[Path], object]) -> dict[s
         incoming.mkdir()
         edge = EdgeTopic(on, incoming)
         for label, path, rows in (("CSV into topic", csv, ROWS), ("a quarter into topic", small, ROWS // 4)):
-            # In the same folder, because a hard link is how a whole file appears at once.
             local = on.cluster.files / path.name
             local.write_bytes(path.read_bytes())
-            edge.bring(local, rows)
             ours, theirs = [], []
-            for _ in range(ROUNDS):
-                ours.append(edge.bring(local, rows))
-                edge._settle()
-                theirs.append(_timed(lambda: peer(local)))  # noqa: B023
+            for number in range(ROUNDS + 1):
+                with edge.alone():
+                    mine = edge.bring(local, rows)
+                    other = _timed(lambda: peer(local))  # noqa: B023
+                # The first is to warm up.
+                if number:
+                    ours.append(mine)
+                    theirs.append(other)
+                time.sleep(BREATH_SECONDS)
             ratios[label] = told(label, path, ours, theirs)
     return ratios
 

@@ -30,7 +30,7 @@ QUICK = bool(os.environ.get("QUICK"))
 RATES = tuple(int(rate) for rate in os.environ.get("RATE", "100" if QUICK else "100,1000").split(","))
 SECONDS = float(os.environ.get("SECONDS", "5" if QUICK else "20"))
 SETTLE_SECONDS = 5.0
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 # Real time holds a slot for each partition for good; two are kept for micro-batches.
 MASTER = "local[4]"
 SQL = "SELECT id, sent, v * 2 AS doubled FROM events WHERE v >= 0"

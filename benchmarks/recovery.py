@@ -41,7 +41,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "1" if os.environ.get("QUICK") else "3"))
 KEYS = 1_000
 ROWS_PER_SECOND = 200
 SETTLE_SECONDS = 3.0
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 LOOK_SECONDS = 0.02
 SQL = "SELECT k, COUNT(*) AS n, MAX(sent) AS sent FROM events GROUP BY k"
 
@@ -235,15 +235,15 @@ def headgate(on: Stand) -> dict[str, list[Timeline]]:
         query = Query(on, reader)
         cases: dict[str, Callable[[], Timeline]] = {
             "engine, another stands by": lambda: query.kill_engine(standby=True),
-            "engine, started again": lambda: query.kill_engine(standby=False),
             "agent, started again": lambda: query.kill_agent(for_good=False),
             "agent, for good": lambda: query.kill_agent(for_good=True),
+            "engine, started again": lambda: query.kill_engine(standby=False),
         }
         found: dict[str, list[Timeline]] = {}
         for name, kill in cases.items():
             for _ in range(ROUNDS):
                 found.setdefault(name, []).append(kill())
-                print(f"  {name}: {found[name][-1].seen}", file=sys.stderr)
+                print(f"  {name}: {found[name][-1].seen}", file=sys.stderr, flush=True)
         on.drop("counts")
     return found
 

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from headgate.catalog import v1 as catalog
 from tests.e2e.queries.kit import QueryCluster, query_cluster, until
 from tests.servers.kafka import running_kafka
-from tests.servers.process import free_port
+from tests.servers.process import free_port_base
 
 BARE = Path(__file__).with_name("bare_spark.py")
 START_SECONDS = 300.0
@@ -266,7 +266,7 @@ def stand(
     without `kafka` there are native topics only."""
     # Whoever ends a benchmark early ends all that it started.
     signal.signal(signal.SIGTERM, _terminated)
-    port = free_port()
+    port = free_port_base([0])
     with ExitStack() as stack:
         native = f"127.0.0.1:{port}"
         bootstrap = stack.enter_context(running_kafka(folder / "kafka.log")).bootstrap if kafka else native

@@ -15,7 +15,7 @@ from headgate_agent.fragments.journal import FileJournal
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_agent.fragments.result_service import ResultService
 from headgate_agent.fragments.runner import Runner, SimulatedRunner
-from headgate_agent.fragments.running import AgentRunner
+from headgate_agent.fragments.running import AgentRunner, warm_up
 from headgate_agent.fragments.service import FragmentService
 from headgate_agent.fragments.sinks.result import Results
 from headgate_agent.fragments.sinks.topic import TopicLog
@@ -169,6 +169,7 @@ class _Fragments:
             ),
         )
         runtime.supervise(engines.run(), "engines")
+        runtime.supervise(self.work.run(warm_up), "warm-up")
         uri = checkpoint_uri(config.checkpoints, config.log.object_store, config.data)
         return AgentRunner(
             around=Surroundings(

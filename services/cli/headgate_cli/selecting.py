@@ -38,14 +38,22 @@ class Rows:
     def __init__(self, output: Output, gathered: list[object] | None) -> None:
         self._output = output
         self._gathered = gathered
+        self._names: Sequence[str] = ()
         self._widths: list[int] = []
 
     def begin(self, names: Sequence[str]) -> None:
+        """What the columns are called; written above the first row, after all that is said before."""
+        self._names = names
+
+    def head(self) -> None:
+        """Writes the header, once; also where no row comes."""
         if self._output is Output.TABLE and not self._widths:
-            self._widths = [max(len(name), 10) for name in names]
-            self._line([name.upper() for name in names])
+            self._widths = [max(len(name), 10) for name in self._names]
+            self._line([name.upper() for name in self._names])
 
     def add(self, rows: Sequence[str]) -> None:
+        if rows:
+            self.head()
         for text in rows:
             row = json.loads(text)
             if self._gathered is not None:
@@ -106,6 +114,7 @@ async def _read(connection: Connection, query: catalog.Query, rows: Rows) -> Non
                         rows.begin([field.name for field in message.schema.fields])
                     rows.add(message.rows)
                     if message.ended:
+                        rows.head()
                         return
         except HeadgateError as error:
             if error.reason.name not in _AGAIN:

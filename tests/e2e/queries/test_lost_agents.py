@@ -40,7 +40,7 @@ def test_no_committed_batch_is_lost_with_the_agent_that_delivers_to_a_topic(clus
         f"CREATE PHYSICAL SOURCE FOR numbers TYPE FILE ON near SET('{feed.path}' AS `SOURCE`.file_path, "
         "true AS `SOURCE`.follow, '100 ms' AS `SOURCE`.poll_interval)"
     )
-    cluster.sql("CREATE TOPIC doubles WITH (partitions = 2)")
+    cluster.sql("CREATE TOPIC doubles PARTITIONS 2")
     cluster.sql("CREATE SINK doubles (id INT64, twice INT64) TYPE TOPIC WITH (topic = 'doubles', key_column = 'id')")
     feed.append(200)
     cluster.sql("CREATE QUERY doubled AS SELECT id, v * 2 AS twice FROM numbers INTO doubles")

@@ -142,7 +142,7 @@ class Workload:
     def create_relay(self) -> None:
         """From topic to topic, through the log that the agents lead themselves."""
         for part in (
-            "CREATE TOPIC events WITH (partitions = 2)",
+            "CREATE TOPIC events PARTITIONS 2",
             "CREATE TOPIC relayed",
             f"CREATE LOGICAL SOURCE events {_COLUMNS}",
             "CREATE PHYSICAL SOURCE FOR events TYPE TOPIC WITH (topic = 'events', parser.type = 'JSON')",

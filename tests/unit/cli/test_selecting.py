@@ -30,6 +30,8 @@ def test_a_query_without_a_sink_is_told_from_other_statements(text: str, is_one:
 def test_rows_are_lines_of_a_table_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     rows = Rows(Output.TABLE, None)
     rows.begin(["a", "text"])
+    rows.add([])
+    assert capsys.readouterr().out == ""
     rows.add(['{"a":1,"text":"x"}', '{"a":null,"text":"a longer one"}', '{"a":[1,2],"text":"y"}'])
     lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
     assert [[cell.strip() for cell in line if cell.strip()] for line in lines] == [

@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate.engine import v1 as engine
@@ -14,7 +16,8 @@ from headgate_agent.engines import Engines
 from headgate_agent.errors import PLAN_UNSUPPORTED
 from headgate_agent.fragments.checkpoints import Checkpoints
 from headgate_agent.fragments.compute_run import ComputeRun
-from headgate_agent.fragments.local_edges import LocalEdgeReader, LocalEdgeWriter
+from headgate_agent.fragments.formats.json_encode import JsonEncoder
+from headgate_agent.fragments.local_edges import LocalEdgeReader, LocalEdgeWriter, read_record, write_record
 from headgate_agent.fragments.local_run import LocalRun
 from headgate_agent.fragments.runner import Assignment, Report, Run
 from headgate_agent.fragments.sinks.build import Reach, build_sink, discard_sink
@@ -225,3 +228,10 @@ def _access(topic: cluster.EdgeTopic) -> engine.EdgeAccess:
     return engine.EdgeAccess(
         edge=topic.edge, topic_uid=topic.topic_uid, partitions=topic.partitions, address=topic.address
     )
+
+
+def warm_up() -> None:
+    """Has Arrow load what it loads at its first use, which takes long and would hold up the event loop later."""
+    batch = pa.RecordBatch.from_pylist([{"x": 0, "y": "z"}])
+    read_record(write_record(batch))
+    JsonEncoder().encode(batch)

@@ -92,6 +92,9 @@ class Planning:
     async def explain(
         self, query: QueryStatement, sink: str, form: catalog.ExplainFormat.ValueType
     ) -> catalog.ExplainQueryResponse:
+        if query.sink is None and not sink:
+            # Nothing says where its rows go: so it is explained as what it would run as.
+            query = replace(query, temporary=True)
         return explained(await self.plan(query, sink, for_people=True), form)
 
     def matches(self, statement: ShowStatement) -> Callable[[Message], bool] | None:

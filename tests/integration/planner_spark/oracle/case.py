@@ -52,11 +52,12 @@ def planned(text: str, view: MemoryView) -> catalog.QueryPlan:
     """The plan of a query, into a sink with exactly its columns."""
     statement = parse_query(text)
     problems = Problems(statement.source)
-    bound, _ = bind(statement.select, view, problems, SETTINGS, 0, True)
+    realtime = "realtime" in text
+    bound, _ = bind(statement.select, view, problems, SETTINGS, 0, not realtime)
     problems.raise_if_any()
     assert bound is not None
     fields = [catalog.Field(name=name, type=str(column.type)) for name, column in bound.outputs]
-    type_ = catalog.SINK_TYPE_TOPIC if "realtime" in text else catalog.SINK_TYPE_PRINT
+    type_ = catalog.SINK_TYPE_TOPIC if realtime else catalog.SINK_TYPE_PRINT
     view.sinks["out"] = catalog.Sink(
         name="out", uid="out", schema=catalog.Schema(fields=fields), type=type_, options={"topic": "out"}, agent="edge"
     )
@@ -80,6 +81,9 @@ def spark_rows(streams: Streams, text: str) -> list[Row]:
         whole = catalog.ComputeInput()
         whole.CopyFrom(entry)
         whole.schema.CopyFrom(view.logical[name].schema)
+        if whole.event_time_expression == "current_timestamp()":
+            # Processing time ends with the stream too.
+            whole.event_time_expression = f"if({column} >= TIMESTAMP'{UNTIL}', {column}, current_timestamp())"
         streams.register(
             whole,
             streams.of(schema_ddl(whole.schema), batches),

@@ -403,7 +403,7 @@ class ExplainQueryRequest(_message.Message):
     statement: _builtins.str
     """SELECT ..., EXPLAIN SELECT ... or CREATE QUERY ...."""
     sink: _builtins.str
-    """The sink, if the statement has no INTO."""
+    """The sink, if the statement has no INTO. Without either it is explained as a temporary query."""
     format: Global___ExplainFormat.ValueType
     """How `text` is written."""
     def __init__(
