@@ -114,7 +114,7 @@ def headgate(on: Stand, transport: str) -> list[Cost]:
     sql(f"CREATE LOGICAL SOURCE {transport} ({COLUMNS})")
     sql(f"CREATE PHYSICAL SOURCE FOR {transport} TYPE TOPIC WITH (topic = 'in', transport = '{transport}')")
     engine = on.cluster.engines[0]
-    wait_until_ready(engine.http)
+    wait_until_ready(engine)
 
     def start(first: int, count: int) -> None:
         for number in range(first, count):

@@ -175,7 +175,7 @@ class Query:
         for one in cluster.engines:
             if one.running is None:
                 one.start(ready=False)
-            wait_until_ready(one.http)
+            wait_until_ready(one)
         return timeline
 
     def kill_agent(self, *, for_good: bool) -> Timeline:
@@ -228,7 +228,7 @@ def headgate(on: Stand) -> dict[str, list[Timeline]]:
             f"WITH ({where}, topic = 'counts-out', key_column = 'k')"
         )
         for one in on.cluster.engines:
-            wait_until_ready(one.http)
+            wait_until_ready(one)
         on.cluster.sql(f"CREATE QUERY counts AS {SQL} INTO counts")
         on.cluster.wait("counts", "RUNNING", seconds=PATIENCE_SECONDS)
         flowing(reader)

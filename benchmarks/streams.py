@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from headgate.catalog import v1 as catalog
+from tests.e2e.life.kit import Process
 from tests.e2e.queries.kit import QueryCluster, query_cluster, until
 from tests.servers.kafka import running_kafka
 from tests.servers.process import free_port_base
@@ -221,7 +223,7 @@ class Stand:
         """Returns when Spark has warmed up on both sides."""
         assert self.bare
         for one in self.cluster.engines:
-            wait_until_ready(one.http)
+            wait_until_ready(one)
 
     def compute_uid(self, query: str) -> str:
         return next(one.uid for one in self.cluster.fragments(query) if one.kind == catalog.FRAGMENT_KIND_COMPUTE)
@@ -235,12 +237,10 @@ class Stand:
         until(gone, f"query {query} to be gone", 60)
 
 
-def wait_until_ready(http: str, seconds: float = START_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_ready(http):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"the engine at {http} is not ready after {seconds:g} s")
-        time.sleep(0.05)
+def wait_until_ready(engine: Process) -> None:
+    """Returns when Spark has warmed up."""
+    assert engine.running is not None
+    engine.running.wait_until_ready(partial(is_ready, engine.http), START_SECONDS)
 
 
 def is_ready(http: str) -> bool:

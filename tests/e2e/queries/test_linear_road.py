@@ -164,7 +164,7 @@ def test_slow_highways_are_those_of_the_oracle(tmp_path: Path) -> None:
             lambda: str(cluster.fragments(query)),
         )
         # The TCP source never ends by itself; a soft stop lets everything out.
-        cluster.sql(f"STOP QUERY {query}")
+        cluster.sql(f"STOP QUERY {query} SOFT WITHIN {PATIENCE_S:.0f} SEC")
         cluster.wait(query, "STOPPED", seconds=PATIENCE_S)
         found = _results(cluster.files / "results.csv")
     expected = _slow_highways([*by_tcp, *by_file])

@@ -142,6 +142,27 @@ def test_the_end_of_the_inputs_emits_every_open_window_of_sources_that_end_at_di
     assert edges.topics[late].log_starts[0] > 0
 
 
+def test_a_source_that_ended_before_a_restart_does_not_hold_back_the_others(case: Any, edges: Edges) -> None:
+    """Spark forgets the watermark of each input with the run; that of one that has ended never comes again alone."""
+    one = case(windowed(IN, IN2))
+    early, late = one.input(IN), one.input(IN2)
+    first, second = events(12, 40), events(13, 60, first=1000)
+    append(edges, early, first)
+    edges.end(early)
+    append(edges, late, second[:20])
+    for epoch in (1, 2):
+        ref = one.start(epoch=epoch)
+        until(lambda ref=ref: one.client.run(ref).progress.batch_id >= 0, "a batch to be done")
+        until(lambda: edges.topics[early].log_starts[0] > 0, "the end of the early source to be read")
+        one.client(engine.StopFragmentRequest(run=ref, mode=engine.STOP_MODE_HARD))
+        one.client.wait(ref, engine.RUN_STATE_STOPPED)
+    append(edges, late, second[20:])
+    edges.end(late)
+    run = one.client.wait(one.start(epoch=3), engine.RUN_STATE_FINISHED)
+    assert seen_windows(one.rows()) == windows([*first, *second])
+    assert run.progress.rows_late == 0
+
+
 def test_a_join_gives_every_match_once(case: Any, edges: Edges) -> None:
     one = case(joined_plan(IN, IN2))
     left, right = one.input(IN), one.input(IN2)

@@ -177,6 +177,8 @@ class EdgeStreamReader(DataSourceStreamReader):
         self._tasks = int(options.get("tasks", "1"))
         self._given_up = told_by(options.get("stop", ""))
         self._ends: dict[str, int] = {}
+        # Nothing was looked at yet by this run.
+        self._first = True
         # Bytes of a record, on average, by partition; as of the last look.
         self._sizes: dict[int, int] = {}
 
@@ -210,7 +212,14 @@ class EdgeStreamReader(DataSourceStreamReader):
             latest[str(index)] = until
         if all(one.ended and latest[str(index)] >= one.data_end for index, one in enumerate(found)):
             latest = {str(index): one.high_watermark for index, one in enumerate(found)}
-        return {**latest, "mark": max(start["mark"], self._mark())}
+        consumed = all(one.ended and start[str(index)] >= one.high_watermark for index, one in enumerate(found))
+        return {**latest, "mark": max(start["mark"], self._mark(), self._old_end(consumed))}
+
+    def _old_end(self, consumed: bool) -> int:
+        """A mark for an edge whose end was read by an earlier run, of which Spark's watermarks know nothing: without it
+        the input would hold back the others for ever. Each run needs one of its own, later than those before."""
+        first, self._first = self._first, False
+        return FAR_FUTURE_US + self._access.epoch if first and consumed and self._marks else 0
 
     def _mark(self) -> int:
         if not self._marks:

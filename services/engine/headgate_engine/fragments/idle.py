@@ -46,11 +46,12 @@ class IdleInputs:
         for one in silent:
             self._write(one, reached + one.plan.lateness_us)
 
-    def end(self) -> None:
-        """Marks the end of every edge that has none of its own, after all that is there was read."""
+    def end(self, epoch: int) -> None:
+        """Marks the end of every edge that has none of its own, after all that is there was read; later than an earlier
+        run may have done, which Spark's watermarks do not know of."""
         for one in self._inputs:
             if one.marks:
-                self._write(one, FAR_FUTURE_US)
+                self._write(one, FAR_FUTURE_US + epoch)
 
     def _write(self, entry: Input, mark_us: int) -> None:
         if mark_us <= self._written.get(entry.observation, 0):

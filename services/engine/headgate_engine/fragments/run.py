@@ -185,7 +185,7 @@ class SparkRun:
         if self._request.inputs:
             settle(query.running, look, seconds)
             if unended is not None:
-                unended.end()
+                unended.end(self._request.run.epoch)
                 settle(query.running, look, seconds)
         if topics and not is_realtime(self._request):
             drain_topics(query, look, seconds)
