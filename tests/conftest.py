@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 from tests.servers.cache import ServerMissing, servers_required
 from tests.servers.grpcurl import Grpcurl, find_grpcurl
@@ -30,8 +31,18 @@ _MARKER_OF_FIXTURE = {
     "minio_server": "minio",
     "grpcurl": "grpcurl",
 }
-# Too heavy to have one in each test process: all tests of a group run in the same one.
-_ONE_PROCESS = ("spark", "kafka")
+# What their tests share takes minutes to make, so only one test process makes it. (Groups by marker need a pytest whose
+# node ids a plugin may change.)
+_TOGETHER = frozenset(
+    {
+        "tests/e2e/engine/test_crashes.py",
+        "tests/e2e/sdk/test_docs.py",
+        "tests/e2e/sdk/test_examples.py",
+        "tests/integration/planner_spark/test_corpus_in_spark.py",
+        "tests/integration/planner_spark/test_oracle.py",
+        "tests/simulation/test_planted.py",
+    }
+)
 _LOGGED = ("postgres", "kafka", "minio")
 
 
@@ -41,9 +52,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in _MARKER_OF_FIXTURE:
                 item.add_marker(_MARKER_OF_FIXTURE[fixture])
-        for group in _ONE_PROCESS:
-            if item.get_closest_marker(group) is not None and item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(group))
+
+
+class _TogetherScheduling(LoadGroupScheduling):  # type: ignore[misc]
+    """Tests of the files in `_TOGETHER` go to one process each; all others go wherever there is time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if path in _TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _TogetherScheduling:
+    return _TogetherScheduling(config, log)
 
 
 def _log_folder(config: pytest.Config) -> Path:
