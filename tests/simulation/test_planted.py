@@ -9,8 +9,8 @@ import pytest
 from headgate_simulation.hunt import WITHIN, Finding, hunt_all
 from headgate_simulation.planted import PLANTED, plant
 
-# One worker hunts for all of them, on every core.
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("planted")]
+# One worker hunts for all of them, on every core: see tests/conftest.py.
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

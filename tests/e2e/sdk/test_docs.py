@@ -8,13 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.sdk.conftest import Behind
 from tests.servers.grpcurl import Grpcurl
 from tests.servers.sdks import ROOT
-
-pytestmark = pytest.mark.xdist_group("sdk")
 
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

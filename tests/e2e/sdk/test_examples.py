@@ -12,7 +12,7 @@ from tests.e2e.sdk.conftest import Behind
 from tests.e2e.sdk.example import PATIENCE, Example
 
 # The first use of a client may have to generate and compile it. All in one process, so that it starts one cluster.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("sdk")]
+pytestmark = pytest.mark.timeout(900)
 
 OWN_TESTS = {
     "go": [("go", "vet", "./..."), ("go", "test", "./...")],

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlparse
 
 from headgate_agent.engines import Engines
 from headgate_agent.errors import OBJECT_STORE_UNAVAILABLE
+from headgate_agent.log.assembly import local_folder
 from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
 
@@ -27,10 +28,8 @@ def checkpoint_uri(chosen: str, object_store: str, data: Path) -> str:
         return str(Path(chosen).expanduser().absolute()) if not urlparse(chosen).scheme else chosen
     url = urlparse(object_store)
     if url.scheme in ("", "file", "memory"):
-        folder = Path(unquote(url.path)) if url.scheme == "file" else Path(object_store or data / "objects")
-        if url.scheme == "memory":
-            folder = data
-        return str(folder.expanduser().absolute() / FOLDER)
+        folder = data if url.scheme == "memory" else local_folder(object_store, data)
+        return str(folder.absolute() / FOLDER)
     scheme = _SPARK_SCHEMES.get(url.scheme, url.scheme)
     return f"{url._replace(scheme=scheme).geturl().rstrip('/')}/{FOLDER}"
 

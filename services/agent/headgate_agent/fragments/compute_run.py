@@ -114,7 +114,7 @@ class ComputeRun:
             while True:
                 news = await self._news.get()
                 if isinstance(news, HeadgateError):
-                    await self._shut_out(one)
+                    await self._wait_unfenced(one.stopped_by_itself)
                     raise news
                 self._saw(news)
                 if news.state in _ENDED:
@@ -201,9 +201,6 @@ class ComputeRun:
         if run.state == engine.RUN_STATE_FINISHED or self._drained.is_set():
             return STOPPED if self._drained.is_set() else TERMINATED
         return failed(RUN_STOPPED.name, "the run was stopped on its engine", transient=True)
-
-    async def _shut_out(self, one: Engine) -> None:
-        await self._wait_unfenced(one.stopped_by_itself)
 
     async def _wait_unfenced(self, until: float) -> None:
         """Where nothing fences the output, no other run may begin before the engine has stopped this one."""

@@ -22,7 +22,7 @@ from headgate_agent.fragments.edges import Chunk, EdgeBatch, ErrorRow, Stored
 from headgate_agent.log.access import FetchPart, UnknownPartition
 from headgate_agent.log.broker import Broker
 from headgate_agent.log.contract import NotLeader, PartitionKey
-from headgate_agent.log.edges import END_KEY, StaleWriter, Writer
+from headgate_agent.log.edges import END_KEY, StaleWriter
 from headgate_agent.log.records import PlainRecord, pack, unpack_batches
 from headgate_agent.log.refusals import EXPECTED, refusal
 from headgate_agent.work import Work
@@ -94,7 +94,6 @@ class LocalEdgeWriter:
         self._max_lag = max_lag
         self._clock = clock
         self._work = work
-        self._writer: Writer | None = None
         # What was appended by this run and is still there: the offset after it, and its size.
         self._ahead: deque[tuple[int, int]] = deque()
         self._ahead_bytes = 0
@@ -115,7 +114,6 @@ class LocalEdgeWriter:
                 if error.reason.name not in ("NOT_LEADER", "LEASE_CONFLICT"):
                     raise
                 await asyncio.sleep(_LOOK)
-        self._writer = writer
         return Stored(writer.position, writer.ended) if writer.batch_id >= 0 else None
 
     async def append(

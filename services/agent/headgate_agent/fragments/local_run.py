@@ -11,7 +11,7 @@ from grpc import StatusCode
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.fragments.meter import Meter
-from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Assignment, Report, failed, waits
+from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Report, failed, waits
 from headgate_common.clock import Clock
 from headgate_common.errors import INTERNAL, HeadgateError
 
@@ -38,14 +38,12 @@ class LocalRun:
 
     def __init__(
         self,
-        assignment: Assignment,
         report: Callable[[Report], None],
         work: Callable[[LocalRun], Awaitable[None]],
         progress: Callable[[], catalog.FragmentProgress],
         clock: Clock,
     ) -> None:
         self.stopping = asyncio.Event()
-        self._assignment = assignment
         self._report = report
         self._work = work
         self._progress = progress

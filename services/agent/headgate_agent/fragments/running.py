@@ -143,7 +143,7 @@ class AgentRunner:
                 waiting=(edge.waiting if edge is not None else "") or counters.waiting,
             )
 
-        return LocalRun(assignment, report, work, progress, around.clock)
+        return LocalRun(report, work, progress, around.clock)
 
     def _start_sink(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
         around, broker = self.around, self._broker()
@@ -162,7 +162,7 @@ class AgentRunner:
             rows = sink.delivered.rows
             return catalog.FragmentProgress(rows_in=rows, rows_out=rows, lag=reader.lag if reader is not None else 0)
 
-        return LocalRun(assignment, report, work, progress, around.clock)
+        return LocalRun(report, work, progress, around.clock)
 
     def _request(self, assignment: Assignment) -> engine.StartFragmentRequest:
         """What an engine is asked to run."""

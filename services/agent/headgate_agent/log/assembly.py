@@ -129,9 +129,14 @@ def object_store(config: LogConfig, data: Path) -> Objects:
         raise ConfigError(
             f"log.object_store = {where!r}: expected a folder or one of {', '.join(f'{one}://' for one in SCHEMES)}"
         )
+    return LocalObjects(local_folder(where, data))
+
+
+def local_folder(where: str, data: Path) -> Path:
+    """The folder that a store is which is none of `SCHEMES`."""
     if not where:
-        return LocalObjects(data / "objects")
-    return LocalObjects(Path(unquote(urlparse(where).path)) if scheme == "file" else Path(where).expanduser())
+        return data / "objects"
+    return Path(unquote(urlparse(where).path)) if urlparse(where).scheme == "file" else Path(where).expanduser()
 
 
 def _upkeep(config: LogConfig) -> UpkeepSettings:
