@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
 
 from headgate_engine.jars import kafka_jars
 from tests.integration.kafka.test_confluent import PATIENCE, produce, read
@@ -21,29 +19,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 VALUES = [b"%d" % number for number in range(200)]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    jars = kafka_jars()
-    if not jars:
+@pytest.fixture(autouse=True)
+def connector() -> None:
+    if not kafka_jars():
         if servers_required():
             pytest.fail("the jars of Spark's Kafka connector are missing: run tools/spark_jars.py", pytrace=False)
         pytest.skip("the jars of Spark's Kafka connector are missing")
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[3]")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
@@ -65,7 +46,7 @@ def written(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def test_batch(spark: Any, bootstrap: str, topics: tuple[str, str]) -> None:
+def test_batch(spark: SparkSession, bootstrap: str, topics: tuple[str, str]) -> None:
     source, target = topics
     produce(bootstrap, source, VALUES)
     rows = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": source}).load()
@@ -79,7 +60,7 @@ def test_batch(spark: Any, bootstrap: str, topics: tuple[str, str]) -> None:
     assert sorted(written(bootstrap, target, len(VALUES))) == sorted(b"seen " + one for one in VALUES)
 
 
-def test_streaming(spark: Any, bootstrap: str, topics: tuple[str, str], tmp_path: Path) -> None:
+def test_streaming(spark: SparkSession, bootstrap: str, topics: tuple[str, str], tmp_path: Path) -> None:
     source, target = topics
 
     def run() -> None:
@@ -106,7 +87,7 @@ def test_streaming(spark: Any, bootstrap: str, topics: tuple[str, str], tmp_path
     assert sorted(written(bootstrap, target, len(VALUES))) == sorted(VALUES)
 
 
-def test_real_time(spark: Any, bootstrap: str, topics: tuple[str, str], tmp_path: Path) -> None:
+def test_real_time(spark: SparkSession, bootstrap: str, topics: tuple[str, str], tmp_path: Path) -> None:
     source, target = topics
     query = (
         spark.readStream.format("kafka")

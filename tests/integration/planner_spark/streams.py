@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +21,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.catalog import v1 as catalog
-from headgate_coordinator.sql.spark import SPARK_CONF
 from headgate_coordinator.sql.types import columns_of, spark_type
-from headgate_engine.jars import kafka_jars
 
 Rows = Sequence[Mapping[str, Any]]
 # Longest time that a query over a few rows may take here.
 PATIENCE_S = 120
-
-
-@contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A session on two cores, as small as it can be, with the settings that plans ask for."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("planner-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.pollingDelay", "1ms")
-        # Compiling code for each plan takes far longer than running it over a few rows.
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.log.structuredLogging.enabled", "false")
-    )
-    for key, value in SPARK_CONF.items():
-        builder = builder.config(key, value)
-    # A process has one JVM, whose jars are those of its first session: tests with topics may come later.
-    if jars := kafka_jars():
-        builder = builder.config("spark.jars", ",".join(map(str, jars)))
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def schema_ddl(schema: catalog.Schema) -> str:
