@@ -8,10 +8,10 @@ PYTHON := .venv/bin/python
 STAMP := .venv/.headgate-setup
 PROJECTS := $(wildcard pyproject.toml protos/pyproject.toml services/*/pyproject.toml tests/simulation/pyproject.toml)
 
-.PHONY: help setup check test protos sdks lock bench simulate chaos demo clean
+.PHONY: help setup check test protos sdks lock bench simulate chaos demo demo-cluster clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock $(PROJECTS) tools/setup.sh
 	@tools/setup.sh
@@ -45,6 +45,9 @@ chaos: $(STAMP) ## Break real servers under load, check that nothing is lost: HO
 
 demo: $(STAMP) ## From nothing to a running cluster that survives the loss of an agent, in under a minute
 	@$(PYTHON) tools/demo.py
+
+demo-cluster: $(STAMP) ## The same on real servers: Kafka, PostgreSQL, MinIO and a Spark standalone cluster
+	@PYTHONPATH=. $(PYTHON) tools/demo_cluster.py
 
 clean: ## Remove the virtual environment, caches and build output
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

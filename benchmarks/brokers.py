@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,17 +25,23 @@ WAIT = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Something that Kafka clients talk to. `pids` are the processes whose time and memory it costs."""
+    """Something that Kafka clients talk to. `pids` are the processes whose time and memory it costs; `http` is where
+    agents tell their metrics."""
 
     name: str
     bootstrap: str
     pids: tuple[int, ...]
+    http: tuple[str, ...] = ()
 
     def processor_seconds(self) -> float:
         return sum(processes.processor_seconds(pid) for pid in self.pids)
 
     def memory_mib(self) -> float:
         return sum(processes.memory_mib(pid) for pid in self.pids)
+
+    def object_requests(self) -> float:
+        """Requests to the object store so far."""
+        return sum(_object_requests(address) for address in self.http)
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -47,6 +55,15 @@ class Broker:
                 return
             time.sleep(0.05)
         raise SystemExit(f"{self.name}: {topic} has no leaders after {WAIT:.0f} s")
+
+
+def _object_requests(http: str) -> float:
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r"^headgate_log_object_requests_total\S* (\S+)$", text, re.MULTILINE)
+    if not found:
+        raise SystemExit(f"the agent at {http} does not count its requests to the object store")
+    return sum(map(float, found))
 
 
 @contextmanager
@@ -70,7 +87,7 @@ def headgate(folder: Path, *options: str, agents: int = 1) -> Iterator[Broker]:
             for number in range(agents)
         ]
         pids = (coordinator.process.pid, *(agent.process.pid for agent in started))
-        yield Broker("Headgate", started[0].kafka, pids)
+        yield Broker("Headgate", started[0].kafka, pids, tuple(agent.http for agent in started))
 
 
 @dataclass(frozen=True, slots=True)

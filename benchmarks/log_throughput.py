@@ -2,7 +2,8 @@
 
 Headgate's topics are `WAL` (every acknowledgement after fdatasync). Its peer is Kafka with `flush.messages=1`, which
 promises the same; plain Kafka, which acknowledges from memory, is printed beside it. `ratio` is the worse of produce
-and consume at 1 MiB batches of 1 KB records over the peer. FULL=1 runs every combination; otherwise those that decide.
+and consume at 1 MiB batches of 1 KB records over the peer. What a GB asks of the object store is printed for both
+durabilities. FULL=1 runs every combination; otherwise those that decide.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,8 @@ SIDES: tuple[tuple[str, dict[str, str]], ...] = (
     ("plain", {}),
 )
 ROUNDS = 3
+REQUESTS_SIZE = 256 * MIB
+SETTLE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,30 @@ def measure(broker: Broker, name: str, settings: dict[str, str], case: Case) -> 
     return found
 
 
+def requests_per_gb(broker: Broker, durability: str, partitions: int) -> float:
+    """What storing a GB in batches of 1 MiB asks of the object store, when all of it is there."""
+    load = Load(1000, MIB, REQUESTS_SIZE)
+    topic = f"requests-{durability.lower()}-{partitions}"
+    # What is left at the end is uploaded soon, and counted.
+    broker.create(topic, partitions, {"headgate.durability": durability, "segment.ms": "1000"})
+    asked = broker.object_requests()
+    produce(broker, topic, load)
+    time.sleep(SETTLE)
+    return (broker.object_requests() - asked) / (load.size / 1e9)
+
+
 def main() -> int:
+    requests: dict[str, float] = {}
     results: dict[Case, dict[str, dict[str, float]]] = {case: {} for case in cases()}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         # One broker at a time has the machine.
         with headgate(Path(folder) / "headgate") as broker:
             for case, sides in results.items():
                 sides["headgate"] = measure(broker, "headgate", {"headgate.durability": "WAL"}, case)
+            for durability in ("WAL", "OBJECT"):
+                for partitions in (1, 16):
+                    where = f"{durability}, {partitions} partitions"
+                    requests[where] = requests_per_gb(broker, durability, partitions)
         with apache_kafka(Path(folder) / "kafka") as broker:
             for name, settings in SIDES[1:]:
                 for case, sides in results.items():
@@ -104,6 +125,7 @@ def main() -> int:
             "over_plain": {kind: round(sides["headgate"][kind] / sides["plain"][kind], 3) for kind in KINDS},
             "cpu_per_gb": {name: round(sides[name]["cpu_per_gb"], 2) for name, _ in SIDES},
         }
+    print("object-store requests per GB: " + "; ".join(f"{where}: {count:.0f}" for where, count in requests.items()))
     deciding = [figures[str(case)]["over_flush"] for case in results if case.batch == MIB and case.record == 1000]
     small = [figures[str(case)]["over_flush"] for case in results if case.batch == 16 << 10]
     print(
@@ -114,6 +136,7 @@ def main() -> int:
                 "goal": GOAL,
                 "ratio_16_kib": min(min(ratios.values()) for ratios in small),
                 "goal_16_kib": ">= 0.5",
+                "object_requests_per_gb": {where: round(count, 1) for where, count in requests.items()},
                 "cases": figures,
             }
         )

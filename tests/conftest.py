@@ -36,6 +36,7 @@ _MARKER_OF_FIXTURE = {
 _TOGETHER = frozenset(
     {
         "tests/e2e/engine/test_crashes.py",
+        "tests/e2e/engine/test_s3.py",
         "tests/e2e/sdk/test_docs.py",
         "tests/e2e/sdk/test_examples.py",
         "tests/integration/planner_spark/test_corpus_in_spark.py",
@@ -43,7 +44,13 @@ _TOGETHER = frozenset(
         "tests/simulation/test_planted.py",
     }
 )
+# Every Java that a test starts: it lives for a minute, in which compiling well costs more than it gains.
+_SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGED = ("postgres", "kafka", "minio")
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED_JAVA)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -53,7 +53,8 @@ def typed_folders() -> list[str]:
 
 def steps() -> list[Step]:
     """Longest first, so that the short ones fill the gaps."""
-    unit = python("-m", "pytest", "tests/unit", "-q", "--no-header", "-n", "2", "--dist", "loadgroup")
+    # What takes seconds because it tries hundreds of cases is left to `make test`.
+    unit = python("-m", "pytest", "tests/unit", "-q", "--no-header", "-n", "2", "--dist", "loadgroup", "-m", "not slow")
     return [
         Step("types", python("-m", "mypy", "--no-error-summary", *typed_folders())),
         Step("unit", unit),

@@ -8,25 +8,26 @@ checked against what the coordinator answered; it exits with 1 if one does not h
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from headgate_cli.cluster import launcher
+from demo_stage import (
+    PATIENCE_SECONDS,
+    DemoFailed,
+    Stage,
+    States,
+    cluster,
+    free_port_base,
+    kill,
+    performed,
+    styled,
+    summary,
+    title,
+)
 
-HEADGATE = Path(sys.executable).parent / "headgate"
 BUNDLE = Path(__file__).with_name("demo.sql")
 QUERY = "traffic"
 TYPO = "SELECT gate, speeed FROM cars INTO traffic"
@@ -35,30 +36,10 @@ CARS_IN_A_WINDOW = 500
 WINDOW = timedelta(seconds=10)
 PROCESSES = 4
 SHOWN_AT_ONCE = 8
-START_SECONDS = 60
-PATIENCE_SECONDS = 240
-COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def styled(text: str, code: str) -> str:
-    return f"\033[{code}m{text}\033[0m" if COLOUR else text
-
-
-def title(text: str) -> None:
-    print(f"\n{styled(text, '1;36')}", flush=True)
-
-
-class DemoFailed(Exception):
-    """Something that the demo was to show did not happen."""
-
-
-@dataclass(slots=True)
-class Demo:
-    """What the steps share: where the coordinator is, and which claims have been checked."""
-
-    coordinator: str
-    folder: Path
-    proved: list[str] = field(default_factory=list)
+class Demo(Stage):
+    """The query delivers to a file."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -88,144 +69,6 @@ class Demo:
             since = len(rows)
             time.sleep(0.2)
         return since
-
-    def claim(self, holds: bool, text: str) -> None:
-        if not holds:
-            raise DemoFailed(f"this does not hold: {text}")
-        self.proved.append(text)
-
-    def run(self, *arguments: str, expect: int = 0, show: bool = True) -> str:
-        """Runs `headgate` as a reader would, and shows command and output."""
-        if show:
-            print(styled(f"$ headgate {' '.join(quoted(a) for a in arguments)}", "1"), flush=True)
-        done = subprocess.run(
-            [HEADGATE, *arguments],
-            env={**os.environ, "HEADGATE_COORDINATOR": self.coordinator},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if show else subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        if show:
-            print("".join(f"  {line}\n" for line in done.stdout.splitlines()), end="", flush=True)
-        if done.returncode != expect:
-            raise DemoFailed(f"`headgate {' '.join(arguments)}` ended with {done.returncode}\n{done.stdout}")
-        return done.stdout
-
-    def read(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "-o", "json", show=False))
-
-
-def quoted(word: str) -> str:
-    return f'"{word}"' if " " in word else word
-
-
-@contextmanager
-def cluster(port: int, folder: Path) -> Iterator[dict[str, int]]:
-    """`headgate dev`, and the process id of each of its processes by name."""
-    options = ["--agents", "2", "--data", str(folder / "dev"), "--files", str(folder), "--port-base", str(port)]
-    with tempfile.TemporaryFile("w+") as log:
-        dev = subprocess.Popen(
-            [*launcher(), HEADGATE, "dev", *options, "--kafka-port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            yield first_table(dev, log)
-        finally:
-            dev.send_signal(signal.SIGINT)
-            try:
-                dev.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(dev.pid, signal.SIGKILL)
-                dev.wait()
-
-
-def first_table(dev: subprocess.Popen[str], log: Any) -> dict[str, int]:
-    """Waits for the table that `dev` prints once all is up, shows it and reads the process ids from it."""
-    assert dev.stdout is not None
-    giving_up = threading.Timer(START_SECONDS, dev.kill)
-    giving_up.start()
-    pids: dict[str, int] = {}
-    try:
-        for line in dev.stdout:
-            print(f"  {line}", end="", flush=True)
-            columns = line.split("   ")
-            words = [column.strip() for column in columns if column.strip()]
-            if len(words) > 3 and words[3].isdecimal():
-                pids[words[0]] = int(words[3])
-            if len(pids) == PROCESSES:
-                return pids
-    finally:
-        giving_up.cancel()
-    log.seek(0)
-    raise DemoFailed(f"`headgate dev` did not come up:\n{log.read()}")
-
-
-class States(threading.Thread):
-    """Follows the query with `headgate watch`, shows its states as they come and keeps them."""
-
-    def __init__(self, coordinator: str) -> None:
-        super().__init__(daemon=True)
-        self.seen: list[str] = []
-        self._explained = False
-        self.process = subprocess.Popen(
-            [HEADGATE, "watch", f"query/{QUERY}", "-o", "jsonl"],
-            env={**os.environ, "HEADGATE_COORDINATOR": coordinator},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.start()
-
-    def run(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            message = json.loads(line)
-            found = message.get("snapshot", {}).get("resources", [])
-            found += [event["current"] for event in message.get("events", {}).get("events", []) if event.get("current")]
-            for resource in found:
-                self._note(resource["query"])
-
-    def _note(self, query: dict[str, Any]) -> None:
-        state = query["state"].removeprefix("QUERY_STATE_")
-        reason = (query.get("waiting") or {}).get("message", "")
-        if self.seen[-1:] != [state]:
-            self.seen.append(state)
-            self._explained = False
-            print(f"  watch: query {QUERY} is {styled(state, '1;33')}", flush=True)
-        if reason and not self._explained:
-            # It is told again with every change; once is enough for the reader.
-            self._explained = True
-            print(f"  watch: it waits because {reason}", flush=True)
-
-    def wait_for(self, condition: Callable[[list[str]], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not condition(self.seen):
-            if time.monotonic() > deadline:
-                raise DemoFailed(f"the query never {what}; it was {' -> '.join(self.seen)}")
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(10)
-
-
-def free_port_base() -> int:
-    """A base from which the ports of a small cluster are free, as far as one can tell."""
-    for _ in range(200):
-        base = random.randrange(10_000, 32_000)
-        try:
-            for offset in (0, 1, *range(10, 16)):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", base + offset))
-        except OSError:
-            continue
-        return base
-    raise DemoFailed("no free ports")
 
 
 def show_bundle(demo: Demo) -> None:
@@ -266,9 +109,7 @@ def show_rows(demo: Demo, states: States) -> int:
 
 
 def show_crash(demo: Demo, states: States, victim: str, pid: int, shown: int) -> int:
-    print(styled(f"$ kill -9 {pid}", "1") + f"   # {victim}", flush=True)
-    mark = len(states.seen)
-    os.kill(pid, signal.SIGKILL)
+    mark = kill(states, victim, pid)
     states.wait_for(lambda seen: "DEPLOYING" in seen[mark:], "went back to DEPLOYING")
     states.wait_for(lambda seen: seen[mark:][-1:] != ["DEPLOYING"], "went on")
     demo.wait_for_rows(shown)
@@ -311,38 +152,28 @@ def show_story_and_drop(demo: Demo, states: States) -> None:
     states.close()
 
 
-def main() -> int:
+def play() -> None:
     began = time.monotonic()
     title("1. A cluster from nothing: a coordinator on SQLite, two agents, an engine on Spark, each its own process")
     port = free_port_base()
     print(styled(f"$ headgate dev --agents 2 --port-base {port}", "1"), flush=True)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as made,
-            cluster(port, folder := Path(made).resolve()) as pids,
-        ):
-            demo = Demo(f"127.0.0.1:{port}", folder)
-            demo.claim(len(pids) == PROCESSES, "four processes came up with one command, nothing else installed")
-            states = States(demo.coordinator)
-            show_bundle(demo)
-            show_plan(demo)
-            shown = show_rows(demo, states)
-            title("5. An agent and then the engine are killed, in front of you")
-            shown = show_crash(demo, states, "agent a", pids["agent a"], shown)
-            shown = show_crash(demo, states, "the engine", pids["engine 1"], shown)
-            show_results(demo, states, shown)
-            show_story_and_drop(demo, states)
-    except (DemoFailed, subprocess.TimeoutExpired) as error:
-        print(f"\n{styled('The demo failed: ', '1;31')}{error}", file=sys.stderr)
-        return 1
-    title(f"Proved in {time.monotonic() - began:.0f} seconds:")
-    for claim in demo.proved:
-        print(f"  {styled('ok', '1;32')}  {claim}")
-    return 0
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as made,
+        cluster(port, folder := Path(made).resolve(), "--agents", "2", processes=PROCESSES) as pids,
+    ):
+        demo = Demo(f"127.0.0.1:{port}", folder)
+        demo.claim(len(pids) == PROCESSES, "four processes came up with one command, nothing else installed")
+        states = States(demo.coordinator, QUERY)
+        show_bundle(demo)
+        show_plan(demo)
+        shown = show_rows(demo, states)
+        title("5. An agent and then the engine are killed, in front of you")
+        shown = show_crash(demo, states, "agent a", pids["agent a"], shown)
+        shown = show_crash(demo, states, "the engine", pids["engine 1"], shown)
+        show_results(demo, states, shown)
+        show_story_and_drop(demo, states)
+    summary(began, demo.proved)
 
 
 if __name__ == "__main__":
-    try:
-        raise SystemExit(main())
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    raise SystemExit(performed(play))

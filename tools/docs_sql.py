@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headgate_common.durations import show_duration
 from headgate_coordinator.catalog.descriptors import PARSERS, SINKS, SOURCES, Option, OptionType
 from headgate_coordinator.catalog.descriptors.generator import MAKERS
-from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.parse.query import QUERY_OPTIONS
 from headgate_coordinator.sql.types import TYPES, DataType, Kind, widens
 

@@ -26,6 +26,7 @@ from headgate.log.v1 import log_service_pb2_grpc, topic_service_pb2_grpc
 from tests.chaos.clients import SteadyProducer, places, read_to_end
 from tests.chaos.faults import Fault, plan
 from tests.chaos.history import History, Hole, Place, Read, violations
+from tests.chaos.moved_clock import move
 from tests.chaos.servers import LogAgent, restartable_coordinator, running_log_agent
 from tests.servers.minio import Bucket
 from tests.servers.restartable import Restartable
@@ -40,6 +41,8 @@ RATE = 50.0
 LONG = (7.0, 10.0)
 SHORT = (1.0, 4.0)
 PAUSE = (0.5, 2.0)
+# How far clocks are moved: further than any grace time, and less than topics of the campaign keep their records.
+WEEKS = 14 * 86_400.0
 HEALED = 120.0
 # One campaign of `make chaos`.
 SPAN = 300.0
@@ -73,7 +76,7 @@ class Outcome:
 @contextmanager
 def cluster(folder: Path, catalog: str, bucket: Bucket) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        coordinator = stack.enter_context(restartable_coordinator(folder, catalog))
+        coordinator = stack.enter_context(restartable_coordinator(folder, catalog, movable_clock=True))
         store_link = stack.enter_context(tcp_proxy(bucket.endpoint.removeprefix("http://")))
         options = {
             "endpoint": f"http://{store_link.address}",
@@ -84,6 +87,8 @@ def cluster(folder: Path, catalog: str, bucket: Bucket) -> Iterator[Cluster]:
         }
         settings = [f"--set=log.object_options.{key}={value}" for key, value in options.items()]
         settings.append("--set=log.object_timeout=3s")
+        # So that what a wrong clock could delete is looked for while it is wrong.
+        settings += ["--set=log.orphan_interval=2s", "--set=log.retention_interval=2s"]
         links, agents = [], []
         for number in range(AGENTS):
             link = stack.enter_context(tcp_proxy(coordinator.address))
@@ -91,7 +96,12 @@ def cluster(folder: Path, catalog: str, bucket: Bucket) -> Iterator[Cluster]:
             agents.append(
                 stack.enter_context(
                     running_log_agent(
-                        folder, f"agent{number}", link.address, *settings, object_store=f"s3://{bucket.name}/log"
+                        folder,
+                        f"agent{number}",
+                        link.address,
+                        *settings,
+                        object_store=f"s3://{bucket.name}/log",
+                        movable_clock=True,
                     )
                 )
             )
@@ -103,6 +113,9 @@ def faults_of(made: Cluster) -> list[Fault]:
         Fault("coordinator killed", made.coordinator.kill, lambda: _start_again(made.coordinator), SHORT),
         Fault("coordinator paused", made.coordinator.pause, made.coordinator.resume, LONG),
         Fault("object store silent", made.store_link.cut, made.store_link.heal, (2.0, 8.0)),
+        Fault("object store failing", _set(made.store_link, cut_answers=0.5), _set(made.store_link), (2.0, 8.0)),
+        Fault("object store slow", _set(made.store_link, slow=0.5), _set(made.store_link), (2.0, 8.0)),
+        Fault("coordinator's clock moved", *_moved(made.coordinator, -WEEKS), SHORT),
     ]
     for agent, link in zip(made.agents, made.links, strict=True):
         found += [
@@ -111,7 +124,22 @@ def faults_of(made: Cluster) -> list[Fault]:
             Fault(f"{agent.name} cut off", link.cut, link.heal, LONG),
             Fault(f"{agent.name} full", agent.fill_disk, _freed(agent), SHORT),
         ]
+    for agent, seconds in zip(made.agents, (WEEKS, -WEEKS, 3.0), strict=True):
+        found.append(Fault(f"{agent.name}'s clock moved", *_moved(agent, seconds), SHORT))
     return found
+
+
+def _set(link: TcpProxy, *, cut_answers: float = 0.0, slow: float = 0.0) -> Callable[[], None]:
+    def act() -> None:
+        link.cut_answers, link.slow = cut_answers, slow
+
+    return act
+
+
+def _moved(server: Restartable, seconds: float) -> tuple[Callable[[], None], Callable[[], None]]:
+    assert server.clock is not None
+    clock = server.clock
+    return lambda: move(clock, seconds), lambda: move(clock, 0.0)
 
 
 def _again(server: Restartable) -> Callable[[], None]:
@@ -161,7 +189,7 @@ def run(
         for place in all_places:
             starts[place], read = read_to_end(made.bootstrap, place, HEALED)
             reads[place] = [read, tail(made.agents[place.partition % AGENTS].address, place)]
-        outcome.violations += violations(history, reads, holes, starts)
+        outcome.violations += violations(history, reads, holes, starts, lambda place: TOPICS[place.topic] == "WAL")
         if history.count < seconds * RATE:
             outcome.violations.append(f"only {history.count} records were acknowledged: the campaign proves little")
     return outcome
@@ -202,7 +230,10 @@ def _if_alive(action: Callable[[], None]) -> None:
 
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(name, PARTITIONS, 1, config={"headgate.durability": kept}) for name, kept in TOPICS.items()]
+    kept_for = {"retention.ms": str(int(4 * WEEKS * 1000))}
+    wanted = [
+        NewTopic(name, PARTITIONS, 1, config={"headgate.durability": kept, **kept_for}) for name, kept in TOPICS.items()
+    ]
     for future in admin.create_topics(wanted, operation_timeout=60).values():
         future.result(60)
 

@@ -69,6 +69,8 @@ class SteadyProducer:
         number = 0
         while not self._stop.is_set() and not fatal.is_set():
             written = Written(name, number)
+            with self._lock:
+                self._history.sent[self._place][name] = number + 1
             try:
                 producer.produce(
                     self._place.topic,
@@ -93,7 +95,7 @@ class SteadyProducer:
         def answered(error: KafkaError | None, message: Message) -> None:
             with self._lock:
                 if error is not None:
-                    self._history.uncertain[self._place].add(written)
+                    # It may be there, or not.
                     return
                 offset = message.offset()
                 assert offset is not None

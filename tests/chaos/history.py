@@ -6,7 +6,7 @@ A record's value is `producer:number`, numbered from 0 by each producer for each
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -40,8 +40,8 @@ class History:
     """Filled by producers while the campaign runs."""
 
     acknowledged: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
-    # Sent, and neither acknowledged nor refused: they may be there.
-    uncertain: dict[Place, set[Written]] = field(default_factory=lambda: defaultdict(set))
+    # How many each producer has sent, or is about to send: those that were not acknowledged may be there, or not.
+    sent: dict[Place, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def count(self) -> int:
@@ -62,8 +62,10 @@ def violations(
     reads: Mapping[Place, Sequence[Read]],
     holes: Mapping[Place, Sequence[Hole]],
     first_offsets: Mapping[Place, int],
+    may_lose: Callable[[Place], bool] = lambda place: True,
 ) -> list[str]:
-    """Everything that does not hold, in words; empty if all does."""
+    """Everything that does not hold, in words; empty if all does. A hole is allowed where the topic's promise is less
+    than the loss of a disk: `may_lose`."""
     found: list[str] = []
     for place in sorted({*history.acknowledged, *reads}, key=lambda place: (place.topic, place.partition)):
         sequences = reads.get(place, ())
@@ -72,9 +74,11 @@ def violations(
             continue
         found += _same(place, sequences)
         lost = holes.get(place, ())
+        found += _holes_are_holes(place, sequences, lost, allowed=may_lose(place))
         found += _nothing_lost(place, history.acknowledged.get(place, {}), dict(sequences[0]), lost)
         found += _dense(place, sequences[0], lost, first_offsets.get(place, 0))
-        found += _once_and_in_order(place, sequences[0], history)
+        found += _once_and_in_order(place, sequences[0])
+        found += _was_sent(place, sequences[0], history.sent.get(place, {}))
     return found
 
 
@@ -114,7 +118,23 @@ def _dense(place: Place, read: Read, holes: Sequence[Hole], first: int) -> Itera
         expected = offset + 1
 
 
-def _once_and_in_order(place: Place, read: Read, history: History) -> Iterable[str]:
+def _holes_are_holes(place: Place, sequences: Sequence[Read], holes: Sequence[Hole], *, allowed: bool) -> Iterable[str]:
+    if holes and not allowed:
+        yield f"{place}: its topic survives the loss of a disk, and {len(holes)} holes are reported"
+    used = [offset for read in sequences for offset, _ in read if any(offset in hole for hole in holes)]
+    if used:
+        yield f"{place}: offset {used[0]} holds a record, and is reported as part of a hole"
+
+
+def _was_sent(place: Place, read: Read, sent: Mapping[str, int]) -> Iterable[str]:
+    for offset, value in read:
+        written = parse(value)
+        if written.number >= sent.get(written.producer, 0):
+            yield f"{place}: {written} at offset {offset} was never sent"
+            return
+
+
+def _once_and_in_order(place: Place, read: Read) -> Iterable[str]:
     """Idempotent producers: nothing twice, and each producer's records in the order in which it sent them."""
     last: dict[str, int] = {}
     for offset, value in read:

@@ -1,5 +1,6 @@
 """`make chaos WHAT=queries`: kills every process of a cluster under queries, again and again, and compares the results
-with an oracle. Bounded by HOURS; SEED names the first round; each round prints its seed."""
+with an oracle; then the same from Kafka to Kafka, in every way of delivery. Bounded by HOURS; SEED names the first
+round; each round prints its seed."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.e2e.queries.kafka_workload import ENGINE_OPTIONS, KafkaWorkload
 from tests.e2e.queries.kit import query_cluster
 from tests.e2e.queries.torment import Torment
 from tests.e2e.queries.workload import Workload
+from tests.servers.kafka import running_kafka
 
 KILLS_OF_EACH = 5
 
@@ -35,8 +38,27 @@ def main() -> int:
                 torment.end()
             kills += torment.kills
             print(f"seed {seed}: exact after {torment.kills} kills; {kills} in all", flush=True)
+        kills += _with_kafka(seed)
         seed += 1
     return 0
+
+
+def _with_kafka(seed: int) -> int:
+    """The same for every way of delivery, from Kafka to Kafka; answers how many kills that took."""
+    with tempfile.TemporaryDirectory(prefix="headgate-chaos-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        with (
+            running_kafka(folder / "kafka.log") as kafka,
+            query_cluster(folder, agents=("a", "b"), engines=2, engine_options=ENGINE_OPTIONS) as cluster,
+        ):
+            work = KafkaWorkload(cluster, kafka.bootstrap, f"chaos-{seed}", seed)
+            work.create()
+            torment = Torment(cluster, work, random.Random(seed), say=_say)
+            torment.begin()
+            torment.kill_each(KILLS_OF_EACH)
+            torment.end()
+    print(f"seed {seed}: every delivery kept its word through {torment.kills} kills", flush=True)
+    return torment.kills
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos import moved_clock
 from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
 from tests.servers.restartable import Restartable
 
@@ -22,18 +23,26 @@ def _ports(count: int) -> list[str]:
     return [f"127.0.0.1:{free_port()}" for _ in range(count)]
 
 
+def _python(module: str, clock: Path | None) -> list[str]:
+    return [sys.executable, "-m", module] if clock is None else moved_clock.arguments(clock, module)
+
+
 @contextmanager
-def restartable_coordinator(folder: Path, url: str = "", *options: str) -> Iterator[Restartable]:
+def restartable_coordinator(
+    folder: Path, url: str = "", *options: str, movable_clock: bool = False
+) -> Iterator[Restartable]:
     """A coordinator that leads, on an SQLite file in the folder or on the catalog of the URL."""
     made: list[Restartable] = []
 
     def start() -> ServerProcess:
         address, http = _ports(2)
-        arguments = [sys.executable, "-m", "headgate_coordinator.server", "--listen", address, "--http-listen", http]
+        clock = folder / "coordinator.clock" if movable_clock else None
+        arguments = _python("headgate_coordinator.server", clock)
+        arguments += ["--listen", address, "--http-listen", http]
         arguments += ["--catalog", url or f"sqlite:///{folder / 'catalog.db'}", *options]
         log = folder / "coordinator.log"
         process = ServerProcess(Command(name="coordinator", arguments=arguments, log=log))
-        made.append(Restartable("coordinator", arguments, log, address, http, process))
+        made.append(Restartable("coordinator", arguments, log, address, http, process, clock))
         return process
 
     start_with_retry(start)
@@ -46,20 +55,22 @@ def restartable_coordinator(folder: Path, url: str = "", *options: str) -> Itera
 
 @contextmanager
 def running_log_agent(
-    folder: Path, name: str, coordinator: str, *options: str, object_store: str = ""
+    folder: Path, name: str, coordinator: str, *options: str, object_store: str = "", movable_clock: bool = False
 ) -> Iterator[LogAgent]:
     """An agent that has registered. Agents of one folder share a folder in it as object store, unless told not to."""
     made: list[LogAgent] = []
 
     def start() -> ServerProcess:
         address, http, kafka = _ports(3)
-        arguments = [sys.executable, "-m", "headgate_agent.server", "--name", name, "--roles", "log"]
+        clock = folder / f"{name}.clock" if movable_clock else None
+        arguments = _python("headgate_agent.server", clock)
+        arguments += ["--name", name, "--roles", "log"]
         arguments += ["--listen", address, "--http-listen", http, "--kafka-listen", kafka]
         arguments += ["--coordinator", coordinator, "--data", str(folder / name)]
         arguments += ["--object-store", object_store or str(folder / "objects"), *options]
         log = folder / f"{name}.log"
         process = ServerProcess(Command(name=name, arguments=arguments, log=log))
-        made.append(LogAgent(name, arguments, log, address, http, process, kafka))
+        made.append(LogAgent(name, arguments, log, address, http, process, clock, kafka))
         return process
 
     start_with_retry(start)

@@ -10,7 +10,8 @@ import pytest
 from tests.chaos.campaign import run
 from tests.servers.minio import Bucket
 
-SECONDS = float(os.environ.get("HEADGATE_CHAOS_SECONDS", "75"))
+# Long enough, with the seed below, for every fault to strike once.
+SECONDS = float(os.environ.get("HEADGATE_CHAOS_SECONDS", "120"))
 
 
 @pytest.mark.timeout(600)
@@ -20,3 +21,6 @@ def test_nothing_acknowledged_is_lost_doubled_or_moved_whatever_breaks(
     told: list[str] = []
     outcome = run(tmp_path, postgres_url, minio, seed=1, seconds=SECONDS, say=told.append)
     assert outcome.violations == [], "\n".join([*told, str(outcome), *outcome.violations])
+    if SECONDS >= 120:
+        kinds = {"killed", "paused", "off", "full", "silent", "failing", "slow", "moved"}
+        assert set(outcome.strokes) == kinds, "a fault that never struck proves nothing"

@@ -10,18 +10,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate_coordinator.sql.spark import SPARK_CONF
-from headgate_engine.jars import kafka_jars
+from headgate_engine.class_archive import options
+from headgate_engine.jars import kafka_jars, s3_jars
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """As small as it can be, with the settings that plans ask for; with Kafka's connector where its jars are."""
     folder = tmp_path_factory.mktemp("spark")
+    first = [str(path) for path in s3_jars()]
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = (
         # Real-time mode holds a slot for each partition that it reads.
         SparkSession.builder.master("local[3]")
         .appName("tests")
+        # The class path of an engine, so that the archive of its classes fits.
+        .config("spark.driver.extraClassPath", os.pathsep.join(first))
+        .config("spark.driver.extraJavaOptions", options(first))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

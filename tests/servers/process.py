@@ -132,6 +132,11 @@ class ServerProcess:
     def alive(self) -> bool:
         return self._supervisor.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the server ended; None while it runs."""
+        return self._supervisor.poll()
+
     def kill(self) -> None:
         """Ends the server as a crash would."""
         if self.alive:

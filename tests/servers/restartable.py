@@ -23,6 +23,8 @@ class Restartable:
     address: str
     http: str
     process: ServerProcess
+    # Where a test says by how much its wall clock is wrong, if it can be moved.
+    clock: Path | None = None
 
     def ready(self) -> bool:
         try:

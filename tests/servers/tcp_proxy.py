@@ -20,12 +20,13 @@ class TcpProxy:
     `cut` holds everything: connections stay open and silent, new ones are taken and never answered, as with a network
     that drops packets. `heal` closes those and lets new ones through, as after a partition. `cut_answers` is how likely
     it is that an answer is not passed on and its connection is closed instead: what was asked has happened then, and
-    the client does not know.
+    the client does not know. `slow` is how many seconds each piece of an answer is held.
     """
 
     def __init__(self, target: str = "", seed: int = 1) -> None:
         self.target = target
         self.cut_answers = 0.0
+        self.slow = 0.0
         self.cuts = 0
         self.connections = 0
         self._random = random.Random(seed)
@@ -95,6 +96,8 @@ class TcpProxy:
                         if key.fileobj is far and self._random.random() < self.cut_answers:
                             self.cuts += 1
                             return
+                        if key.fileobj is far and self.slow:
+                            self._stop.wait(self.slow)
                         key.data.sendall(data)
         except (OSError, ValueError):
             return

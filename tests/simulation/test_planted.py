@@ -6,8 +6,9 @@ import os
 
 import pytest
 
-from headgate_simulation.hunt import WITHIN, Finding, hunt_all
-from headgate_simulation.planted import PLANTED, plant
+from headgate_simulation import log_planted
+from headgate_simulation.hunt import PLANTED, WITHIN, Finding, hunt_all
+from headgate_simulation.planted import plant
 
 # One worker hunts for all of them, on every core: see tests/conftest.py.
 pytestmark = pytest.mark.timeout(1200)
@@ -25,7 +26,8 @@ def findings(request: pytest.FixtureRequest) -> dict[str, Finding]:
 
 
 def test_there_are_enough_planted_bugs() -> None:
-    assert len(PLANTED) >= 20
+    assert len(PLANTED) >= 30
+    assert len(log_planted.PLANTED) >= 10
     assert len({planted.name for planted in PLANTED}) == len(PLANTED)
 
 

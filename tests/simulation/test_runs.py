@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate_simulation.__main__ import main
-from headgate_simulation.generate import generate
+from headgate_simulation.generate import generate, has_log
 from headgate_simulation.planted import by_name, plant
 from headgate_simulation.pool import run_seeds
 from headgate_simulation.report import minimal, tell
@@ -57,7 +57,7 @@ def test_seeds_differ() -> None:
 
 
 def test_runs_are_as_large_as_promised() -> None:
-    plans = [generate(seed) for seed in range(1, 200)]
+    plans = [generate(seed) for seed in range(1, 200) if not has_log(seed)]
     assert all(3 <= len(plan.agents) <= 8 for plan in plans)
     queries = [sum(o.kind == "create_query" for o in plan.operations) for plan in plans]
     assert min(queries) >= 5 and sorted(queries)[len(queries) // 2] <= 20
@@ -74,6 +74,28 @@ def test_runs_are_as_large_as_promised() -> None:
         "commit-lost",
         "wall-clock",
     } <= kinds
+
+
+def test_runs_with_a_log_have_both_durabilities_and_everything_that_can_happen_to_them() -> None:
+    plans = [generate(seed) for seed in range(1, 300) if has_log(seed)]
+    assert len(plans) == 99 and all(plan.log is not None for plan in plans)
+    assert all(3 <= len(plan.agents) <= 5 and len(plan.faults) >= 6 for plan in plans)
+    operations = [operation for plan in plans for operation in plan.operations]
+    assert {"WAL", "OBJECT"} == {o["durability"] for o in operations if o.kind == "create_topic"}
+    assert {True, False} == {o["idempotent"] for o in operations if o.kind == "produce"}
+    assert {"produce_records", "consume", "recover", "delete_records", "leave", "join"} <= {o.kind for o in operations}
+    assert {
+        "power",
+        "disk-lost",
+        "disk-full",
+        "crash-at-wal",
+        "crash-at-upload",
+        "pause-at-wal",
+        "pause-at-upload",
+        "store-fails",
+        "store-lost",
+        "store-slow",
+    } <= {fault.kind for plan in plans for fault in plan.faults}
 
 
 def test_some_seeds_pass() -> None:

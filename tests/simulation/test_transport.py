@@ -40,6 +40,9 @@ class Membership:
     async def renew_session(self, request: Any, call: Call) -> Any:
         return cluster.RenewSessionResponse()
 
+    async def find_fragments(self, request: Any, call: Call) -> Any:
+        return cluster.FindFragmentsResponse()
+
     async def leave_cluster(self, request: Any, call: Call) -> Any:
         if request.name == "no":
             raise HeadgateError(REFUSED, "never", metadata={"why": "because"}, retry_after=1.5)

@@ -129,8 +129,7 @@ class Engine:
         answers = self._transport.stream(self.address, _METHODS["WatchProgress"], request, timeout=None)
         return cast(AsyncGenerator[Any, None], answers)
 
-    async def delete_checkpoint(self, fragment_uid: str, checkpoint: str) -> None:
-        request = engine.DeleteCheckpointRequest(fragment_uid=fragment_uid, checkpoint=checkpoint)
+    async def delete_checkpoint(self, request: engine.DeleteCheckpointRequest) -> None:
         await self._call("DeleteCheckpoint", request, timeout=self._timings.start_timeout)
 
     async def run(self) -> None:
@@ -232,12 +231,12 @@ class Engines:
                 return one, found
         return None
 
-    async def delete_checkpoint(self, fragment_uid: str, checkpoint: str) -> None:
+    async def delete_checkpoint(self, request: engine.DeleteCheckpointRequest) -> None:
         """By the first engine that can."""
         problem: HeadgateError | None = None
         for one in self._by_load():
             try:
-                await one.delete_checkpoint(fragment_uid, checkpoint)
+                await one.delete_checkpoint(request)
                 return
             except HeadgateError as error:
                 problem = error

@@ -3,6 +3,10 @@
 Any coordinator may be asked: a standby names the leader. A coordinator that was restarted is found again by the next
 renewal; a session that has ended is opened anew by registering. An agent that was dropped stops everything it has; if
 it is still shut out then, this process can never come back, and `run` ends with AGENT_DROPPED.
+
+A refusal that trying again cannot change (a name or label that is not allowed, a protocol that the coordinator does not
+speak) ends `run` too. Not so once the process was a member: a coordinator that is being replaced by another version
+must not end what runs here.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from grpc import StatusCode
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
@@ -76,6 +82,7 @@ class Member:
         self._backoff = backoff
         self._session = ""
         self._valid_until = 0.0
+        self._was_member = False
         # Why it is not a member now; empty if it is.
         self.trouble = "it has not registered yet"
 
@@ -90,7 +97,7 @@ class Member:
         return self._valid_until
 
     async def run(self) -> None:
-        """Stays a member until it is cancelled. AGENT_DROPPED if it was dropped for good."""
+        """Stays a member until it is cancelled, or raises AGENT_DROPPED, or the reason why it is refused for good."""
         while True:
             ttl = await self._register()
             await self._renew_until_lost(ttl)
@@ -119,13 +126,20 @@ class Member:
                     await self._registry.forget_everything()
                     told_to_stop = True
                     continue
+                if not self._was_member and _for_good(error):
+                    raise HeadgateError(
+                        error.reason,
+                        f"the coordinator refuses agent {self._identity.name} for good: {error.message}",
+                        metadata=error.metadata,
+                        details=error.details,
+                    ) from error
                 log.warning("not registered", extra={"error": str(error)})
                 await asyncio.sleep(self._backoff.delay(attempt, self._source))
                 attempt += 1
                 continue
-            ttl = answer.session_ttl.ToNanoseconds() / 1e9
+            ttl = _seconds(answer.session_ttl)
             self._session, self._valid_until = answer.session_id, started + ttl * 0.9
-            self.trouble = ""
+            self.trouble, self._was_member = "", True
             self._registry.tell_again()
             await self._registry.saw_term(answer.term)
             log.info(
@@ -136,10 +150,10 @@ class Member:
 
     async def _renew_until_lost(self, ttl: float) -> None:
         """Renews until the session has ended."""
-        attempt = 0
+        attempt, pause = 0, ttl / 3
         while True:
             if attempt == 0:
-                await self._until_due(ttl / 3)
+                await self._until_due(pause)
             else:
                 await asyncio.sleep(min(ttl / 3, self._backoff.delay(attempt - 1, self._source)))
             started = self._clock.monotonic()
@@ -163,7 +177,8 @@ class Member:
                 self._registry.told(reports)
             else:
                 self._registry.tell_again()
-            ttl = answer.session_ttl.ToNanoseconds() / 1e9
+            ttl = _seconds(answer.session_ttl)
+            pause = min(_seconds(answer.renew_after), ttl / 2) if answer.HasField("renew_after") else ttl / 3
             self._valid_until = started + ttl * 0.9
             self.trouble = ""
             await self._registry.saw_term(answer.term)
@@ -198,3 +213,12 @@ class Member:
             peers=identity.peers,
             fragments=self._registry.fragments,
         )
+
+
+def _for_good(error: HeadgateError) -> bool:
+    """Whether another attempt of the same process can only be refused again."""
+    return error.reason.code is StatusCode.INVALID_ARGUMENT or error.reason.name == "PROTOCOL_VERSION_UNSUPPORTED"
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.ToNanoseconds() / 1e9

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlparse
 
 from headgate_agent.config import AgentConfig
 from headgate_agent.data import own, volume_id
 from headgate_agent.engines import Engines, EngineTimings
 from headgate_agent.errors import JOURNAL_UNAVAILABLE, REASONS
-from headgate_agent.fragments.checkpoints import Checkpoints, checkpoint_uri
+from headgate_agent.fragments.checkpoints import FOLDER, Checkpoints, checkpoint_uri, s3_access
 from headgate_agent.fragments.journal import FileJournal
+from headgate_agent.fragments.leftovers import Leftovers, in_folder, in_objects
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_agent.fragments.result_service import ResultService
 from headgate_agent.fragments.runner import Runner, SimulatedRunner
@@ -31,6 +36,7 @@ from headgate_agent.log.assembly import AgentLog, guarded_store, open_log
 from headgate_agent.log.edge_service import EdgeService
 from headgate_agent.log.guarded_objects import GuardedObjects
 from headgate_agent.log.metrics import LogMetrics
+from headgate_agent.log.objects import Objects
 from headgate_agent.log.service import LogService
 from headgate_agent.log.store_identity import LABEL
 from headgate_agent.log.store_identity import identity as identity_of
@@ -104,13 +110,15 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
         if log is not None:
             groups = _groups(config, runtime, member, log, port, name)
-            services.append(_log_service(runtime, log, groups, name))
-            fragments.topics = _topics(runtime, member, log, groups, name)
+            services.append(_log_service(config, runtime, log, groups, name))
+            fragments.topics = _topics(config, runtime, member, log, groups, name)
             services.append(EdgeService(log.broker, runtime.clock))
             fragments.log = log
         await registry.open()
         membership = runtime.supervise(member.run(), "membership")
         runtime.supervise(_watch(journal), "journal")
+        if (leftovers := _leftovers(config, runtime, member, fragments, objects)) is not None:
+            runtime.supervise(leftovers.run(), "leftovers")
 
         async def leave() -> None:
             # While their edges are led here, and without a word of failure: the next process goes on with them.
@@ -118,6 +126,9 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             if log is not None:
                 # While its session lives: others take over what it leads.
                 await log.broker.leave()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(config.log.leave_timeout):
+                        await groups.leave()
             membership.cancel()
             service.left = True
             await member.leave()
@@ -131,6 +142,7 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         if port is not None:
             await port.close()
         if log is not None:
+            await groups.close()
             await log.close()
         await journal.close()
         fragments.close()
@@ -181,13 +193,38 @@ class _Fragments:
                 vitals=lambda: self.vitals,
             ),
             engines=engines,
-            checkpoints=Checkpoints(uri, engines, self.work),
+            checkpoints=Checkpoints(uri, engines, self.work, s3_access(uri, config.log.object_options, os.environ)),
             state=config.data / "sinks",
             broker=lambda: self.log.broker if self.log is not None else None,
             results=self.results,
             sink_work=self._sink_work,
             topics=lambda: self.topics,
         )
+
+
+def _leftovers(
+    config: AgentConfig, runtime: Runtime, member: Member, fragments: _Fragments, objects: Objects | None
+) -> Leftovers | None:
+    """Checkpoints that nobody needs, where they are in the object store and this agent can remove them."""
+    runner = fragments.runner
+    if not isinstance(runner, AgentRunner) or not config.engine or config.checkpoints:
+        return None
+    scheme = urlparse(runner.checkpoints.uri).scheme
+    if scheme in ("", "file"):
+        find = in_folder(Path(runner.checkpoints.uri), fragments.work)
+    elif objects is not None:
+        find = in_objects(objects, FOLDER)
+    else:
+        return None
+    return Leftovers(
+        find,
+        runner.checkpoints,
+        member.coordinators,
+        clock=runtime.clock,
+        source=runtime.source,
+        interval=config.fragments.leftover_interval,
+        grace=config.fragments.leftover_grace,
+    )
 
 
 async def _kafka(config: AgentConfig, runtime: Runtime) -> KafkaPort | None:
@@ -260,23 +297,25 @@ def _groups(
     return groups
 
 
-def _log_service(runtime: Runtime, log: AgentLog, groups: Groups, name: str) -> LogService:
+def _log_service(config: AgentConfig, runtime: Runtime, log: AgentLog, groups: Groups, name: str) -> LogService:
     return LogService(
         log.broker,
         transport=runtime.transport,
         clock=runtime.clock,
         source=runtime.source,
         name=name,
-        groups=make_offsets(name, groups, runtime.transport),
+        groups=make_offsets(name, groups, runtime.transport, config.kafka),
         work=log.work,
     )
 
 
-def _topics(runtime: Runtime, member: Member, log: AgentLog, groups: Groups, name: str) -> TopicLog:
+def _topics(
+    config: AgentConfig, runtime: Runtime, member: Member, log: AgentLog, groups: Groups, name: str
+) -> TopicLog:
     """The log as TOPIC sinks see it."""
     return with_log(
         log.broker,
-        make_offsets(name, groups, runtime.transport),
+        make_offsets(name, groups, runtime.transport, config.kafka),
         name,
         Asking(member.coordinators, runtime.clock, runtime.source),
         transport=runtime.transport,

@@ -12,6 +12,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from headgate.catalog import v1 as catalog
+from headgate_cli import topic_settings
 from headgate_cli.kinds import of_resource
 from headgate_cli.statements import split
 
@@ -23,7 +24,20 @@ NAMED = (
     catalog.RESOURCE_KIND_QUERY,
     catalog.RESOURCE_KIND_TOPIC,
 )
-_FIRST = ("BEGIN", "COMMIT", "CREATE", "DESCRIBE", "DROP", "EXPLAIN", "ROLLBACK", "SELECT", "SHOW", "STOP", "WATCH")
+_FIRST = (
+    "ALTER",
+    "BEGIN",
+    "COMMIT",
+    "CREATE",
+    "DESCRIBE",
+    "DROP",
+    "EXPLAIN",
+    "ROLLBACK",
+    "SELECT",
+    "SHOW",
+    "STOP",
+    "WATCH",
+)
 _WORDS = (
     "AGENT AGENTS ALL AND AS AVG BETWEEN BY CASE CAST COUNT CREATE CROSS DESCRIBE DISTINCT DROP ELSE END EXISTS "
     "EXPLAIN FALSE FOR FRAGMENTS FROM FULL GROUP HARD HAVING IF IN INNER INTERVAL INTO IS JOIN LEFT LIKE LINK "
@@ -73,6 +87,8 @@ class SqlCompleter(Completer):
         before_last = words[-2] if len(words) > 1 else ""
         if last == "SOURCE" and before_last in ("LOGICAL", "PHYSICAL"):
             return self._names.get(f"{before_last.lower()}_source", [])
+        if words[0] == "ALTER" and last != "TOPIC":
+            return _of_alter(words)
         if last == "FROM" and words[0] == "WATCH":
             return ["agents", "fragments", "logical_sources", "physical_sources", "queries", "sinks", "topics"]
         if last in _READ_WORDS:
@@ -80,6 +96,13 @@ class SqlCompleter(Completer):
         if last in _KIND_WORDS:
             return self._names.get(_KIND_WORDS[last], [])
         return [*_WORDS.split(), *self._columns, *(name for names in self._names.values() for name in names)]
+
+
+def _of_alter(words: list[str]) -> list[str]:
+    """What may stand in ALTER TOPIC, whose settings are the only thing that is altered in place."""
+    if words == ["ALTER"]:
+        return ["TOPIC"]
+    return list(topic_settings.CHANGEABLE) if {"SET", "RESET"} & set(words) else ["SET", "RESET"]
 
 
 def _in_case_of(typed: str, word: str) -> str:

@@ -140,6 +140,8 @@ def waiting_text(query: catalog.Query) -> str:
         return f"{query.failure.reason}: {query.failure.message}"
     if query.HasField("waiting"):
         return f"{short(catalog.WaitingReason, query.waiting.reason)}: {query.waiting.message}"
+    if query.drain_abandoned:
+        return "stopped hard after the drain deadline"
     return ""
 
 

@@ -48,6 +48,9 @@ class Shape:
     kafka_brokers: str = ""
     kafka_port: int | None = None
     spark_ui: bool = False
+    # A master of Spark; empty: Spark in the engine.
+    spark: str = ""
+    checkpoints: str = ""
     files: tuple[Path, ...] = ()
 
 
@@ -125,6 +128,11 @@ def _coordinator(shape: Shape) -> Member:
 def _engine(shape: Shape, index: int) -> Member:
     port = shape.port_base + _ENGINE_PORTS + 2 * index
     arguments = [*_listen(shape, port), "--set", f"spark.local_dir={shape.data / 'spark' / str(index + 1)}"]
+    if shape.spark:
+        arguments += ["--master", shape.spark]
+        # Where executors find the driver.
+        for setting in (f"driver.host={HOST}", f"driver.bindAddress={HOST}"):
+            arguments += ["--set", f"spark.conf.spark.{setting}"]
     ui = 0
     if shape.spark_ui:
         ui = (_UI_PORT if shape.port_base == DEFAULT_BASE else shape.port_base + _UI_PORTS) + index
@@ -168,7 +176,7 @@ def _agent(shape: Shape, index: int, engines: list[Member]) -> Member:
         arguments += ["--set", f"fragments.file_roots={roots}"]
         arguments += ["--set", f"fragments.tcp_targets={HOST}:*,localhost:*"]
         # Spark writes to S3 only with jars of its own; everything here shares the folder anyway.
-        arguments += ["--set", f"checkpoints={shape.data / 'checkpoints'}"]
+        arguments += ["--set", f"checkpoints={shape.checkpoints or shape.data / 'checkpoints'}"]
     return Member(
         f"agent {name}",
         "headgate-agent",

@@ -21,6 +21,21 @@ _KAFKA_NAMES = {
     "headgate.durability": "durability",
     "max.message.bytes": "max_message_bytes",
 }
+# The others are fixed when the topic is created.
+CHANGEABLE = tuple(name for name in _FIELDS if name not in ("durability", "format"))
+
+
+def name_of(written: str) -> str:
+    """The setting of that name, as the API has it; a usage error if there is none."""
+    name = _named(written)
+    if name not in _FIELDS:
+        raise typer.BadParameter(f"there is no setting {written}; settings are {', '.join(_FIELDS)}")
+    return name
+
+
+def _named(written: str) -> str:
+    key = written.strip().lower()
+    return _KAFKA_NAMES.get(key, key.replace("-", "_"))
 
 
 def read(assignments: Iterable[str]) -> log.TopicSettings:
@@ -28,12 +43,20 @@ def read(assignments: Iterable[str]) -> log.TopicSettings:
     settings = log.TopicSettings()
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
-        written = key.strip().lower()
-        name = _KAFKA_NAMES.get(written, written.replace("-", "_"))
+        name = _named(key)
         if not separator or name not in _FIELDS:
             raise typer.BadParameter(f"--set {assignment}: expected NAME=VALUE; settings are {', '.join(_FIELDS)}")
-        _set(settings, name, value.strip(), in_milliseconds=written.endswith(".ms"))
+        _set(settings, name, _from_kafka(key, value.strip()), in_milliseconds=key.strip().lower().endswith(".ms"))
     return settings
+
+
+def _from_kafka(key: str, value: str) -> str:
+    """Under Kafka's names of retention -1 means no limit, and 0 would leave nothing."""
+    if key.strip().lower() not in ("retention.ms", "retention.bytes"):
+        return value
+    if value == "0":
+        raise typer.BadParameter(f"--set {key}=0 would delete everything; -1 keeps records for good")
+    return "0" if value == "-1" else value
 
 
 def _set(settings: log.TopicSettings, name: str, value: str, *, in_milliseconds: bool) -> None:

@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import protovalidate
@@ -24,6 +25,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
+from headgate_common.enums import undefined_enums
 from headgate_common.errors import INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, HeadgateError
 from headgate_common.ids import Ids, RandomIds
 from headgate_common.nul import find_nul
@@ -204,20 +206,25 @@ async def _checked(requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
 
 
 def check(request: Message) -> None:
-    """Refuses a request that breaks the rules of its proto, or has a NUL character in a text, naming the fields."""
-    bad = error_details_pb2.BadRequest()
+    """Refuses a request that breaks the rules of its proto, naming the fields.
+
+    Beside the rules that are written there: no NUL character in a text, and no number that its enum does not have.
+    """
+    found: dict[str, str] = {}
     nul = find_nul(request)
     if nul is not None:
-        bad.field_violations.add(field=nul, description="there is a NUL character in the text")
-    violations = protovalidate.collect_violations(request)
-    for violation in violations[:MAX_VIOLATIONS]:
+        found[nul] = "there is a NUL character in the text"
+    for violation in protovalidate.collect_violations(request):
         proto = violation.proto
-        bad.field_violations.add(field=_path(proto.field), description=proto.message or proto.rule_id)
-    if not bad.field_violations:
+        found.setdefault(_path(proto.field), proto.message or proto.rule_id)
+    found.update(undefined_enums(request))
+    if not found:
         return
+    bad = error_details_pb2.BadRequest()
+    for field_path, description in islice(found.items(), MAX_VIOLATIONS):
+        bad.field_violations.add(field=field_path, description=description)
     first = bad.field_violations[0]
-    more = len(violations) + (nul is not None) - 1
-    rest = f" (and {more} more)" if more else ""
+    rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     raise HeadgateError(
         INVALID_ARGUMENT,
         f"{first.field}: {first.description}{rest}",

@@ -13,7 +13,7 @@ REDACTED = "[redacted]"
 
 _SECRET_NAME = re.compile(
     r"(^|[_.\-])(password|passwd|passphrase|secret|secrets|token|credentials?|authorization|"
-    r"api[_\-]?key|access[_\-]?key|private[_\-]?key|sasl[_.\-]jaas[_.\-]config)($|[_.\-])",
+    r"api[_\-]?key|access[_.\-]?key|private[_\-]?key|sasl[_.\-]jaas[_.\-]config)($|[_.\-])",
     re.IGNORECASE,
 )
 # Words that end in a secret's name and hold none.

@@ -98,7 +98,11 @@ class Runtime:
         if task.cancelled() or task.exception() is None:
             return
         error = task.exception()
-        log.critical("task failed", extra={"task": task.get_name()}, exc_info=error)
+        if isinstance(error, HeadgateError):
+            # Its sentence says all; where it was raised says nothing to whoever reads the log.
+            log.critical("task failed", extra={"task": task.get_name(), "error": str(error)})
+        else:
+            log.critical("task failed", extra={"task": task.get_name()}, exc_info=error)
         self.failure = self.failure or error
         self.stopping.set()
 
@@ -244,6 +248,9 @@ class _Process:
             log.info("listening", extra={"address": bound, "advertise": runtime.address, "http": pages})
             await self._stopping.wait()
             await self._drain(rpc, app)
+            if isinstance(runtime.failure, HeadgateError):
+                # The last line on standard error says why.
+                raise runtime.failure
             return EXIT_FAILED if runtime.failure else 0
 
     async def _drain(self, rpc: RpcServer, app: App) -> None:

@@ -17,6 +17,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
+from headgate_common.redact import redact_field
+
 _DURATION = "duration"
 _SIZE = "size"
 
@@ -223,6 +225,7 @@ def _table(item: Kind) -> Kind:
         f"table of {item.name}",
         f"a table, each value {item.expected} (KEY.name=value)",
         read,
-        lambda value: ",".join(f"{key}={item.show(one)}" for key, one in sorted(value.items())),
+        # A table of free keys may hold the one or other secret.
+        lambda value: ",".join(f"{key}={redact_field(key, item.show(one))}" for key, one in sorted(value.items())),
         values=item,
     )

@@ -26,8 +26,14 @@ log = logging.getLogger(__name__)
 
 AGENT_STATES = ("ACTIVE", "UNREACHABLE")
 PARTITION_STATES = ("LED", "WAITING")
-_TABLES = {"QUERY": queries, "AGENT": agents}
-_COUNTED = (*_TABLES, "TOPIC", "PARTITION")
+_BY_STATE = {
+    kind: select(table.c.state, func.count()).group_by(table.c.state)
+    for kind, table in (("QUERY", queries), ("AGENT", agents))
+}
+_TOPICS = select(func.count()).select_from(topics)
+_PARTITIONS = select(func.count()).select_from(partitions)
+_LED = select(func.count()).where(grants.c.kind == GRANT, grants.c.session_uid.is_not(None))
+_COUNTED = (*_BY_STATE, "TOPIC", "PARTITION")
 
 
 class Census:
@@ -88,12 +94,11 @@ def _state(message: Message) -> str:
 
 def _count(tx: Tx) -> tuple[Counter[tuple[str, str]], int]:
     counts: Counter[tuple[str, str]] = Counter()
-    for kind, table in _TABLES.items():
-        for state, count in tx.connection.execute(select(table.c.state, func.count()).group_by(table.c.state)):
+    for kind, statement in _BY_STATE.items():
+        for state, count in tx.connection.execute(statement):
             counts[kind, state] = count
-    counts["TOPIC", ""] = tx.connection.execute(select(func.count()).select_from(topics)).scalar_one()
-    every = tx.connection.execute(select(func.count()).select_from(partitions)).scalar_one()
-    led = select(func.count()).where(grants.c.kind == GRANT, grants.c.session_uid.is_not(None))
-    counts["PARTITION", "LED"] = tx.connection.execute(led).scalar_one()
+    counts["TOPIC", ""] = tx.connection.execute(_TOPICS).scalar_one()
+    every = tx.connection.execute(_PARTITIONS).scalar_one()
+    counts["PARTITION", "LED"] = tx.connection.execute(_LED).scalar_one()
     counts["PARTITION", "WAITING"] = every - counts["PARTITION", "LED"]
     return counts, tx.revision

@@ -34,7 +34,10 @@ class Timings:
         minimum=0.1,
     )
     poll_interval: Seconds = setting(
-        1.0, "How often an ACTIVE agent is asked for news, though it has not said that there is any.", minimum=0.01
+        1.0,
+        "How often an ACTIVE agent is asked for news, though it has not said that there is any; every tenth time while "
+        "it renews its session in time and says that there is none.",
+        minimum=0.01,
     )
     probe_interval: Seconds = setting(2.0, "How often an UNREACHABLE agent is asked whether it is back.", minimum=0.01)
     poll_multiplier: float = setting(
@@ -66,6 +69,9 @@ class Timings:
     )
     request_memory: Seconds = setting(86_400.0, "How long answers to a request_id are remembered.", minimum=1.0)
     story_memory: Seconds = setting(86_400.0, "How long the story of a dropped query is kept.", minimum=1.0)
+    partition_story_memory: Seconds = setting(
+        86_400.0, "How long it is told what happened to a partition.", minimum=1.0
+    )
     history_memory: Seconds = setting(3_600.0, "How long changes are kept for watchers that resume.", minimum=1.0)
     housekeeping_interval: Seconds = setting(30.0, "How often what is too old is deleted.", minimum=0.01)
     transfer_timeout: Seconds = setting(
@@ -154,6 +160,7 @@ class Limits:
         100_000, "Fragments of which it is remembered how they are doing; the oldest reports go first.", minimum=1
     )
     topics: int = setting(10_000, "Topics of users, in all.", minimum=1)
+    groups: int = setting(10_000, "Consumer groups, in all.", minimum=1)
     partitions: int = setting(100_000, "Partitions of users' topics, in all.", minimum=1)
     topic_partitions: int = setting(10_000, "Partitions of one topic.", minimum=1, maximum=10_000)
 

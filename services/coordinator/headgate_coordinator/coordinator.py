@@ -26,7 +26,7 @@ from headgate_coordinator.api.statements import StatementService
 from headgate_coordinator.api.topics import TopicService
 from headgate_coordinator.api.watch import WatchService
 from headgate_coordinator.catalog import queries, story
-from headgate_coordinator.catalog.log import edge_topics, groups, segments, transfers
+from headgate_coordinator.catalog.log import edge_topics, groups, partition_story, segments, transfers
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.replacing import choose_agent
@@ -80,6 +80,7 @@ class Coordinator:
             _retention(config),
             [
                 lambda tx, limit: _forget_stories(tx, config, limit),
+                lambda tx, limit: partition_story.forget(tx, timings.partition_story_memory, limit),
                 lambda tx, limit: transfers.forget(tx, timings.transfer_memory, limit),
                 lambda tx, limit: segments.forget_producers(tx, timings.producer_memory, limit),
                 lambda tx, limit: groups.forget(tx, timings.group_memory, limit),
@@ -136,7 +137,7 @@ class Coordinator:
             MembershipService(store, self.leadership, self.control.presence, rules, timings.session_ttl),
             TopicService(store, mutations),
             GroupService(store, mutations),
-            LogMetadataService(store, self.leadership),
+            LogMetadataService(store, self.leadership, rules.topics),
         )
 
     async def run(self) -> None:
@@ -184,6 +185,7 @@ def _topics(config: CoordinatorConfig) -> TopicRules:
         max_topics=limits.topics,
         max_partitions=limits.partitions,
         max_topic_partitions=limits.topic_partitions,
+        max_groups=limits.groups,
     )
 
 

@@ -157,6 +157,12 @@ TOPIC_LIMIT_EXCEEDED = _r(
     "There would be more topics or partitions than the configuration allows.",
     "Drop topics, ask for fewer partitions, or raise limits.topics, limits.partitions or limits.topic_partitions.",
 )
+GROUP_LIMIT_EXCEEDED = _r(
+    "GROUP_LIMIT_EXCEEDED",
+    StatusCode.FAILED_PRECONDITION,
+    "There would be more consumer groups than the configuration allows.",
+    "Delete groups that nobody uses, wait until they are forgotten (timings.group_memory), or raise limits.groups.",
+)
 AGENT_NOT_ELIGIBLE = _r(
     "AGENT_NOT_ELIGIBLE",
     StatusCode.FAILED_PRECONDITION,

@@ -1,4 +1,4 @@
-"""ExecuteBatch: bounded SQL over files and ranges of edges, with progress, and results as Arrow."""
+"""ExecuteBatch: bounded SQL over files and ranges of edges and topics, with progress, and results as Arrow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_common.ids import Ids
 from headgate_engine.errors import RESULT_TOO_LARGE
 from headgate_engine.executor.calls import Access
+from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
 from headgate_engine.fragments.errors import failure_of
 from headgate_engine.spark import SparkHost
+from headgate_engine.topic_range import topic_rows
 from headgate_engine.types import arrow_of, ddl, spelled, struct_of
 
 _PROGRESS_SECONDS = 0.5
@@ -50,13 +52,16 @@ class Batches:
         clock: Clock,
         ids: Ids,
         access: Callable[[engine.EdgeAccess, str, int], Access],
+        topic: Callable[[engine.TopicAccess], TopicAccess],
     ) -> None:
+        """`access` and `topic` say how an edge and a topic are reached."""
         self._host = host
         self._threads = threads
         self._limits = limits
         self._clock = clock
         self._ids = ids
         self._access = access
+        self._topic = topic
 
     async def execute(self, request: engine.ExecuteBatchRequest) -> AsyncGenerator[engine.ExecuteBatchResponse, None]:
         """Progress while Spark works, then the rows, then the result. Closing it cancels Spark's jobs."""
@@ -118,6 +123,8 @@ class Batches:
             frame = self._files(session, entry)
         elif origin == "topic":
             frame = self._range(session, entry)
+        elif origin == "records":
+            frame = topic_rows(session, entry, self._topic(entry.records.access))
         else:
             raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} has no origin")
         frame.createOrReplaceTempView(entry.view)

@@ -42,6 +42,12 @@ KAFKA_JARS_MISSING = _r(
     "Spark's Kafka connector is not there, so Kafka topics and realtime mode cannot be used; all else works.",
     "Fetch its four jars with tools/spark_jars.py, or name them with spark.jars, and restart the engine.",
 )
+S3_JARS_MISSING = _r(
+    "S3_JARS_MISSING",
+    StatusCode.FAILED_PRECONDITION,
+    "The checkpoint is on S3, and the engine lacks the jars that write there.",
+    "Bring them with tools/spark_jars.py and restart the engine, or set `checkpoints` of agents to a shared folder.",
+)
 QUERY_INVALID = _r(
     "QUERY_INVALID", StatusCode.INVALID_ARGUMENT, "Spark refuses the SQL, or a stream cannot do what it asks."
 )

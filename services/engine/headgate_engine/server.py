@@ -22,6 +22,7 @@ from headgate_engine.fragments.run import Report, SparkRun, Tools
 from headgate_engine.fragments.runs import Runs
 from headgate_engine.fragments.settings import Pems, RunDefaults, checkpoint_folder, control_folder
 from headgate_engine.fragments.storage import remove_folder
+from headgate_engine.s3 import reach
 from headgate_engine.service import EngineService
 from headgate_engine.spark import SparkHost, java_problem
 
@@ -70,15 +71,16 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
         forget_after=timings.forget,
     )
     limits = Limits(config.max_rows, config.traces)
-    batches = Batches(host, threads, limits, runtime.clock, runtime.ids, pems.access)
+    batches = Batches(host, threads, limits, runtime.clock, runtime.ids, pems.access, pems.topic)
     ready = asyncio.Event()
 
-    def remove(checkpoint: str, fragment_uid: str) -> None:
+    def remove(request: engine.DeleteCheckpointRequest) -> None:
+        reach(host, request.checkpoint, request.checkpoint_s3)
         for folder in (checkpoint_folder, control_folder):
-            remove_folder(host.root, folder(checkpoint, fragment_uid))
+            remove_folder(host.root, folder(request.checkpoint, request.fragment_uid))
 
-    async def removed(checkpoint: str, fragment_uid: str) -> None:
-        await asyncio.get_running_loop().run_in_executor(threads, remove, checkpoint, fragment_uid)
+    async def removed(request: engine.DeleteCheckpointRequest) -> None:
+        await asyncio.get_running_loop().run_in_executor(threads, remove, request)
 
     service = EngineService(runs, batches, removed, runtime.ids.uid("process"), ready.is_set)
     runtime.supervise(_keep_spark(host, threads, ready, timings.warm_up), "spark")

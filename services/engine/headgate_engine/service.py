@@ -22,7 +22,7 @@ class EngineService:
         self,
         runs: Runs,
         batches: Batches,
-        remove: Callable[[str, str], Awaitable[None]],
+        remove: Callable[[engine.DeleteCheckpointRequest], Awaitable[None]],
         incarnation: str,
         ready: Callable[[], bool],
     ) -> None:
@@ -64,7 +64,7 @@ class EngineService:
         self._require_ready()
         if any(record.run.ref.fragment_uid == request.fragment_uid for record in self._runs.active()):
             raise HeadgateError(RUN_ACTIVE, f"a run of {request.fragment_uid} is here; stop it first")
-        await self._remove(request.checkpoint, request.fragment_uid)
+        await self._remove(request)
         return engine.DeleteCheckpointResponse()
 
     async def execute_batch(

@@ -23,13 +23,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from headgate_common.errors import HeadgateError
+from headgate_common.redact import is_secret_name
+from headgate_engine.class_archive import options
 from headgate_engine.config import SparkConfig
-from headgate_engine.errors import INVALID_SPARK_SETTING, KAFKA_JARS_MISSING, SPARK_UNAVAILABLE
+from headgate_engine.errors import INVALID_SPARK_SETTING, KAFKA_JARS_MISSING, S3_JARS_MISSING, SPARK_UNAVAILABLE
 from headgate_engine.executor.reading import MARK, EdgeSource
 from headgate_engine.executor.topics import TopicSource
 from headgate_engine.executor.warming import WarmUpSource
 from headgate_engine.forking import Nursery
-from headgate_engine.jars import kafka_jars
+from headgate_engine.jars import kafka_jars, s3_jars
 
 # Loggers of pyspark and py4j that tell of every callback, and print a Java trace for every error of a query.
 _TALKATIVE = ("py4j", "py4j.clientserver", "py4j.java_gateway", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -37,6 +39,8 @@ _TALKATIVE = ("py4j", "py4j.clientserver", "py4j.java_gateway", "SQLQueryContext
 _OWN = ("spark.sql.streaming.stateStore.", "spark.sql.streaming.checkpoint", "spark.scheduler.", "spark.python.")
 _WARM_UP_SECONDS = 120
 _SESSION_ONLY = "spark.sql."
+_HADOOP = "spark.hadoop."
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # All three of a pool, or Spark warns.
 _POOLS = (
@@ -76,6 +80,17 @@ class SparkHost:
         self._spark: SparkSession | None = None
         self._nursery = Nursery(self._folder)
         self.kafka_jars = kafka_jars()
+        self.s3_jars = s3_jars()
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """What the engine is configured with for Spark."""
+        return self._config.conf
+
+    @property
+    def hadoop(self) -> Any:
+        """Hadoop's configuration, which jobs take along to executors."""
+        return self.root.sparkContext._jsc.hadoopConfiguration()
 
     @property
     def root(self) -> SparkSession:
@@ -88,8 +103,16 @@ class SparkHost:
         """Scratch of this process, removed at its end."""
         return self._folder
 
-    def start(self) -> None:
-        """Starts Spark, registers what runs need, and runs what each first use would have to wait for."""
+    @property
+    def class_path(self) -> list[str]:
+        """Jars that the driver's JVM has before Spark's own."""
+        # Executors of a cluster fetch those of S3, and the driver with them.
+        return [str(path) for path in self.s3_jars] if self._config.master.startswith("local") else []
+
+    def start(self, java_options: str | None = None) -> None:
+        """Starts Spark, registers what runs need, and runs what each first use would have to wait for.
+
+        `java_options` are further ones of the driver's JVM; those that use the archive of classes if not given."""
         problem = java_problem(os.environ)
         if problem:
             raise HeadgateError(SPARK_UNAVAILABLE, problem)
@@ -99,15 +122,17 @@ class SparkHost:
         os.environ["PYSPARK_PYTHON"] = self._nursery.start() if local else sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName("headgate-engine")
-        for key, value in self._settings().items():
+        for key, value in self._settings(options(self.class_path) if java_options is None else java_options).items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel(self._config.log_level)
         spark.sparkContext.addPyFile(str(executor_archive(self._folder)))
         self._spark = spark
+        for key, value in self._secrets().items():
+            self.hadoop.set(key.removeprefix(_HADOOP), value)
         self._warm_up()
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, java_options: str) -> dict[str, str]:
         config = self._config
         pools = self._folder / "pools.xml"
         pools.write_text(_POOLS)
@@ -140,10 +165,21 @@ class SparkHost:
         if config.local_dir is not None:
             settings["spark.local.dir"] = str(config.local_dir)
         jars = [*config.jars, *(str(path) for path in self.kafka_jars)]
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(self.class_path)
+        if not self.class_path:
+            jars += [str(path) for path in self.s3_jars]
         if jars:
             settings["spark.jars"] = ",".join(jars)
-        settings.update(config.conf)
+        # State is read once and whole: reading ahead gains nothing.
+        settings[f"{_HADOOP}fs.s3a.input.stream.type"] = "classic"
+        secrets = self._secrets()
+        settings.update({key: value for key, value in config.conf.items() if key not in secrets})
+        settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {java_options}".strip()
         return settings
+
+    def _secrets(self) -> dict[str, str]:
+        """Settings that reach the JVM when it runs: those at its start are arguments, which all the machine can see."""
+        return {key: value for key, value in self.conf.items() if key.startswith(_HADOOP) and is_secret_name(key)}
 
     def _warm_up(self) -> None:
         """A query through Python workers and a shuffle: loads and compiles what every later one uses."""
@@ -208,6 +244,13 @@ class SparkHost:
             raise HeadgateError(
                 KAFKA_JARS_MISSING,
                 "this engine has no Kafka connector: fetch its jars with tools/spark_jars.py and restart the engine",
+            )
+
+    def require_s3(self) -> None:
+        if not self.s3_jars and not any("headgate-checkpoints" in jar for jar in self._config.jars):
+            raise HeadgateError(
+                S3_JARS_MISSING,
+                "this engine cannot write checkpoints to S3: fetch the jars with tools/spark_jars.py and restart it",
             )
 
     def alive(self) -> bool:

@@ -6,13 +6,13 @@ The spelling is the canonical one, which is all that plans carry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.catalog import v1 as catalog
+from headgate_common.column_types import ColumnType, read_type
 
 _SCALARS = {
     "BOOL": "boolean",
@@ -32,7 +32,6 @@ _SCALARS = {
     "DATE": "date",
     "TIMESTAMP": "timestamp",
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:])")
 
 
 class UnknownType(ValueError):
@@ -45,69 +44,24 @@ def quote(name: str) -> str:
 
 def spark_type(spelling: str) -> str:
     """A type as Spark spells it."""
-    tokens = list(_tokens(spelling))
     try:
-        text, rest = _type(tokens)
-    except IndexError:
-        raise UnknownType(f"{spelling}: it ends too early") from None
-    if rest:
-        raise UnknownType(f"{spelling}: {' '.join(rest)} is left over")
-    return text
+        return _spark(read_type(spelling))
+    except ValueError as error:
+        raise UnknownType(str(error)) from None
 
 
-def _tokens(text: str) -> Iterator[str]:
-    at = 0
-    text = text.strip()
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise UnknownType(f"{text}: cannot be read at character {at + 1}")
-        yield found[1]
-        at = found.end()
-
-
-def _type(tokens: list[str]) -> tuple[str, list[str]]:
-    if not tokens:
-        raise UnknownType("a type is missing")
-    name, rest = tokens[0].upper(), tokens[1:]
-    match name:
-        case "ARRAY":
-            element, rest = _type(_expect(rest, "<"))
-            return f"array<{element}>", _expect(rest, ">")
-        case "MAP":
-            key, rest = _type(_expect(rest, "<"))
-            value, rest = _type(_expect(rest, ","))
-            return f"map<{key},{value}>", _expect(rest, ">")
-        case "STRUCT":
-            return _struct(_expect(rest, "<"))
-        case "DECIMAL":
-            precision, scale = rest[1], rest[3]
-            return f"decimal({precision},{scale})", _expect(rest[4:], ")")
-    if name not in _SCALARS:
-        raise UnknownType(f"there is no type {tokens[0]}")
-    if rest[:1] == ["("]:
-        rest = _expect(rest[2:], ")")
-    return _SCALARS[name], rest
-
-
-def _struct(rest: list[str]) -> tuple[str, list[str]]:
-    fields = []
-    while True:
-        name = rest[0]
-        type_, rest = _type(_expect(rest[1:], ":"))
-        # Spark takes every column for nullable: so does all of Headgate's SQL.
-        if [word.upper() for word in rest[:2]] == ["NOT", "NULL"]:
-            rest = rest[2:]
-        fields.append(f"{name if name.startswith('`') else quote(name)}:{type_}")
-        if rest[:1] != [","]:
-            return f"struct<{','.join(fields)}>", _expect(rest, ">")
-        rest = rest[1:]
-
-
-def _expect(tokens: list[str], wanted: str) -> list[str]:
-    if tokens[:1] != [wanted]:
-        raise UnknownType(f"expected {wanted}, found {tokens[0] if tokens else 'the end'}")
-    return tokens[1:]
+def _spark(type_: ColumnType) -> str:
+    match type_:
+        case ColumnType(kind="ARRAY", element=ColumnType() as element):
+            return f"array<{_spark(element)}>"
+        case ColumnType(kind="MAP", key=ColumnType() as key, element=ColumnType() as element):
+            return f"map<{_spark(key)},{_spark(element)}>"
+        case ColumnType(kind="STRUCT", fields=fields):
+            # Spark takes every column for nullable: so does all of Headgate's SQL.
+            return f"struct<{','.join(f'{quote(field.name)}:{_spark(field.type)}' for field in fields)}>"
+        case ColumnType(kind="DECIMAL", precision=precision, scale=scale):
+            return f"decimal({precision},{scale})"
+    return _SCALARS[type_.kind]
 
 
 def ddl(schema: catalog.Schema) -> str:

@@ -5,7 +5,7 @@ CREATE TOPIC IF NOT EXISTS orders PARTITIONS 6 WITH (durability = 'WAL', retenti
 --- every_setting
 CREATE TOPIC t PARTITIONS 10000 GROUP 'hot' WITH (durability = 'object', format = 'ARROW', retention = 0 s, retention_bytes = '10 GiB', segment_bytes = '64 MiB', segment_age = 90 SEC, linger = 250 ms, max_message_bytes = 2097152)
 --- names_of_kafka
-CREATE TOPIC t WITH ('retention.ms' = 86400000, retention.bytes = 0, "segment.ms" = 60000, 'headgate.linger.ms' = '5', 'max.message.bytes' = 1024, 'headgate.durability' = WAL)
+CREATE TOPIC t WITH ('retention.ms' = 86400000, retention.bytes = -1, "segment.ms" = 60000, 'headgate.linger.ms' = '5', 'max.message.bytes' = 1024, 'headgate.durability' = WAL)
 --- set_says_the_same
 CREATE TOPIC t SET('WAL' AS durability, '7 days' AS retention)
 --- case_is_kept
@@ -48,3 +48,35 @@ CREATE TOPIC t SET('WAL' AS SINK.durability)
 CREATE TOPIC t WITH (partitions = 3)
 --- refused_rest
 CREATE TOPIC t PARTITIONS 3 REPLICAS 2
+--- altered
+ALTER TOPIC Shop.orders-v1 SET (retention = '24 h', 'retention.bytes' = '10 GiB'); ALTER TOPIC t SET ('5 ms' AS linger)
+--- altered_and_reset
+ALTER TOPIC orders SET (retention.ms = 60000) RESET (linger, 'max.message.bytes')
+--- refused_alter_durability
+ALTER TOPIC t SET (durability = 'WAL')
+--- refused_alter_partitions
+ALTER TOPIC t SET (partitions = 12)
+--- refused_alter_group
+ALTER TOPIC t RESET (group)
+--- refused_alter_compaction
+ALTER TOPIC t SET ('cleanup.policy' = 'compact')
+--- refused_alter_unknown
+ALTER TOPIC t RESET (retension)
+--- refused_alter_range
+ALTER TOPIC t SET (segment_bytes = 0)
+--- refused_alter_twice
+ALTER TOPIC t SET (retention = '1 h') RESET (retention.ms)
+--- refused_alter_nothing
+ALTER TOPIC t
+--- refused_alter_empty
+ALTER TOPIC t SET ()
+--- refused_alter_with
+ALTER TOPIC t WITH (retention = '1 h')
+--- refused_alter_no_value
+ALTER TOPIC t SET (retention)
+--- refused_alter_other
+ALTER SINK s SET (retention = '1 h')
+--- altered_for_good
+ALTER TOPIC t SET ('retention.ms' = -1, 'retention.bytes' = '-1'); ALTER TOPIC t SET (retention = 0 s, retention_bytes = 0)
+--- refused_alter_to_nothing
+ALTER TOPIC t SET ('retention.ms' = 0)

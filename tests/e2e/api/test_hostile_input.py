@@ -114,6 +114,20 @@ def test_negative_and_enormous_sizes_are_refused(client: Client) -> None:
     refused(client, deadline, "INVALID_ARGUMENT")
 
 
+def test_numbers_that_an_enum_does_not_have_are_refused_by_the_path_of_their_field(client: Client) -> None:
+    nonsense: Any = 999
+    item = catalog.BundleItem(drop_query=catalog.DropQueryRequest(name="q", mode=nonsense))
+    for request, path in (
+        (catalog.ListQueriesRequest(state=nonsense), "state"),
+        (catalog.ListSinksRequest(type=nonsense), "type"),
+        (catalog.StopQueryRequest(name="q", mode=nonsense), "mode"),
+        (catalog.GetSnapshotRequest(kinds=[catalog.RESOURCE_KIND_SINK, nonsense]), "kinds[1]"),
+        (catalog.ApplyBundleRequest(items=[item]), "items[0].drop_query.mode"),
+    ):
+        error = refused(client, request, "INVALID_ARGUMENT")
+        assert error.metadata["field"] == path
+
+
 def test_forged_page_tokens_are_refused(client: Client) -> None:
     for name in ("t1", "t2"):
         client(catalog.CreateSinkRequest(name=name, schema=SCHEMA, type=catalog.SINK_TYPE_VOID))

@@ -49,6 +49,13 @@ def test_a_topic_is_created_listed_described_and_deleted(headgate: Headgate) -> 
     assert len(headgate.json("topics", "describe", "Orders.v1")["partitions"]) == 3
     assert "Orders.v1" in headgate.ok("get", "topics")
     assert len(headgate.json("get", "partitions", "-l", "topic=Orders.v1")) == 3
+    alter = ("topics", "alter", "Orders.v1", "--set", "retention=2h", "--reset", "linger")
+    assert "would be altered" in headgate.ok(*alter, "--dry-run")
+    assert "topic Orders.v1: altered" in headgate.ok(*alter)
+    assert headgate.json("topics", "describe", "Orders.v1")["topic"]["settings"]["retention"] == "7200s"
+    refused = headgate("topics", "alter", "Orders.v1", "--set", "durability=OBJECT")
+    assert refused.returncode == 1 and "INVALID_CONFIG" in refused.stderr
+    assert headgate("topics", "alter", "Orders.v1").returncode == 2
     assert "topic Orders.v1: deleted" in headgate.ok("topics", "delete", "Orders.v1")
     assert headgate("topics", "delete", "Orders.v1").returncode == 1
     assert headgate("topics", "delete", "Orders.v1", "--if-exists").returncode == 0
@@ -81,6 +88,16 @@ def test_lost_partitions_are_recovered_only_by_who_accepts_the_loss(headgate: He
     (partition,) = headgate.json("topics", "recover", "lost", "--accept-loss")
     assert partition["offsets"]["holes"][0]["to_offset"] == "500"
     assert "0-499" in headgate.ok("topics", "describe", "lost")
+    story = headgate.json("topics", "describe", "lost")["story"]
+    assert [entry["event"].removeprefix("PARTITION_EVENT_") for entry in story] == [
+        "LED",
+        "LEFT",
+        "WAITING",
+        "HOLE",
+        "WAITING",
+    ]
+    told = headgate.ok("topics", "describe", "lost", "--events", "2", "--partition", "0")
+    assert "0 to 500: leader lost with its disk" in told and "LEFT" not in told
     assert "no partition of topic lost waits" in headgate("topics", "recover", "lost", "--accept-loss").stderr
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from headgate.engine import v1 as engine
 from tests.integration.engine.edges import serving_edges
 from tests.integration.engine.events import EVENTS, events, parts, seen_windows, windowed, windows
 from tests.integration.engine.kit import Engine, until
-from tests.servers.process import Command, ServerProcess, free_port
+from tests.servers.spark import SparkCluster, running_spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-SPARK_HOME = Path(pyspark.__file__).parent
 # Runs in every Python that Spark starts, and takes away what executors of strangers would not have. The driver, where
 # the engine is installed, starts Pythons too.
 SITE = f"""
@@ -35,46 +31,13 @@ if "SPARK_EXECUTOR_DIRS" in os.environ:
 """
 
 
-class Cluster:
-    """Owns its processes; each goes on until the test ends or kills it."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder = folder
-        self._stack = stack
-        self.url = f"spark://127.0.0.1:{free_port()}"
-        self._start("master", "Master", "--port", self.url.rpartition(":")[2], "--webui-port", "0")
-        self.workers = [
-            self._start(f"worker{number}", "Worker", "-c", "1", "-m", "900m", self.url) for number in (1, 2)
-        ]
-
-    def _start(self, name: str, kind: str, *arguments: str) -> ServerProcess:
-        environment = [f"SPARK_HOME={SPARK_HOME}", "SPARK_DAEMON_MEMORY=256m", "SPARK_LOCAL_IP=127.0.0.1"]
-        work = ["--work-dir", str(self._folder / name), "--webui-port", "0"] if kind == "Worker" else []
-        command = [
-            "env",
-            *environment,
-            str(SPARK_HOME / "bin" / "spark-class"),
-            f"org.apache.spark.deploy.{kind.lower()}.{kind}",
-        ]
-        log = self._folder / f"{name}.log"
-        process = ServerProcess(Command(name, [*command, "--host", "127.0.0.1", *work, *arguments], log))
-        self._stack.callback(process.stop)
-        return process
-
-    def registered(self) -> int:
-        log = self._folder / "master.log"
-        return len(re.findall(r"Registering worker", log.read_text())) if log.exists() else 0
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        made = Cluster(tmp_path, stack)
-        until(lambda: made.registered() == 2, "both workers to register")
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with running_spark_cluster(tmp_path) as made:
         yield made
 
 
-def test_a_run_on_a_cluster_of_strangers_survives_the_loss_of_a_worker(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_on_a_cluster_of_strangers_survives_the_loss_of_a_worker(cluster: SparkCluster, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(SITE)

@@ -89,13 +89,15 @@ class Cluster:
     def coordinator(self) -> Process:
         return self.coordinators[0]
 
-    def add_agent(self, name: str, *options: str) -> Process:
+    def agent_arguments(self, name: str, *options: str) -> list[str]:
         addresses = ",".join(one.address for one in self.coordinators)
         arguments = ["-m", "headgate_agent.server", "--coordinator", addresses, "--name", name]
         arguments += ["--data", str(self.folder / name), "--slots", "64"]
         arguments += ["--kafka-listen", "127.0.0.1:0", "--object-store", str(self.folder / "objects")]
-        arguments += ["--engine", "simulated", *options]
-        agent = self.agents[name] = Process(name, arguments, self.folder)
+        return [*arguments, "--engine", "simulated", *options]
+
+    def add_agent(self, name: str, *options: str) -> Process:
+        agent = self.agents[name] = Process(name, self.agent_arguments(name, *options), self.folder)
         agent.start()
         return agent
 

@@ -95,7 +95,12 @@ class QueryCluster:
 
 @contextmanager
 def query_cluster(
-    folder: Path, *, agents: tuple[str, ...] = ("a",), engines: int = 1, settings: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    agents: tuple[str, ...] = ("a",),
+    engines: int = 1,
+    settings: tuple[str, ...] = (),
+    engine_options: tuple[str, ...] = (),
 ) -> Iterator[QueryCluster]:
     """Agents are there when it begins; engines warm up meanwhile. `settings` are of the coordinator."""
     arguments = ["-m", "headgate_coordinator.server", "--catalog", f"sqlite:///{folder / 'catalog.db'}"]
@@ -105,7 +110,7 @@ def query_cluster(
     cluster.files.mkdir(exist_ok=True)
     try:
         for _ in range(engines):
-            cluster.add_engine()
+            cluster.add_engine(*engine_options)
         cluster.coordinator.start()
         for name in agents:
             cluster.add_agent(name)

@@ -27,7 +27,7 @@ WINDOW = timedelta(seconds=5)
 WITHIN = timedelta(seconds=2)
 KEYS = 7
 
-_COLUMNS = "(id INT64 NOT NULL, ts TIMESTAMP NOT NULL, k INT32 NOT NULL, v INT64 NOT NULL)"
+COLUMNS = "(id INT64 NOT NULL, ts TIMESTAMP NOT NULL, k INT32 NOT NULL, v INT64 NOT NULL)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ class Feed:
 class TopicFeed:
     """A topic that grows, by a stock Kafka client with idempotence: what it has flushed is there once."""
 
-    def __init__(self, cluster: QueryCluster, source: random.Random) -> None:
-        agents = cluster.ask(catalog.ListAgentsRequest()).agents
-        servers = ",".join(agent.kafka_address for agent in agents if agent.kafka_address)
+    def __init__(self, servers: str, topic: str, source: random.Random) -> None:
+        self._topic = topic
         self._producer = Producer(
             {"bootstrap.servers": servers, "enable.idempotence": True, "message.timeout.ms": 300_000, "linger.ms": 5}
         )
@@ -77,7 +76,7 @@ class TopicFeed:
             row = Row(number, ts, self._source.randrange(KEYS), self._source.randrange(1000))
             self.rows.append(row)
             value = json.dumps({"id": row.id, "ts": ts.isoformat(), "k": row.k, "v": row.v})
-            self._producer.produce("events", value.encode(), key=str(row.k).encode())
+            self._producer.produce(self._topic, value.encode(), key=str(row.k).encode())
         left = self._producer.flush(300)
         assert left == 0, f"{left} records were not acknowledged in 300 s"
 
@@ -122,7 +121,7 @@ class Workload:
         # All of it is there from the start: it ends while the other goes on.
         self.feeds["short"].append(200)
         left, right = self.left_agent, self.right_agent
-        parts = [f"CREATE LOGICAL SOURCE {name} {_COLUMNS}" for name in ("lefts", "rights", "both")]
+        parts = [f"CREATE LOGICAL SOURCE {name} {COLUMNS}" for name in ("lefts", "rights", "both")]
         parts += [self._file("lefts", left, "left"), self._file("rights", right, "right")]
         parts += [self._file("both", left, "short", follow=False), self._file("both", right, "long")]
         parts += [
@@ -144,7 +143,7 @@ class Workload:
         for part in (
             "CREATE TOPIC events PARTITIONS 2",
             "CREATE TOPIC relayed",
-            f"CREATE LOGICAL SOURCE events {_COLUMNS}",
+            f"CREATE LOGICAL SOURCE events {COLUMNS}",
             "CREATE PHYSICAL SOURCE FOR events TYPE TOPIC WITH (topic = 'events', parser.type = 'JSON')",
             "CREATE SINK relayed (start TIMESTAMP, k INT32, n INT64, total INT64) TYPE TOPIC WITH (topic = 'relayed')",
             # A topic's partitions are read at their own pace: rows may be out of order by what a batch may read ahead.
@@ -152,7 +151,9 @@ class Workload:
             "WINDOW TUMBLING(ts, SIZE 5 SEC) INTO relayed WITH (lateness = '10 min')",
         ):
             self.cluster.sql(part)
-        self.topic = TopicFeed(self.cluster, random.Random(self.seed))
+        agents = self.cluster.ask(catalog.ListAgentsRequest()).agents
+        servers = ",".join(agent.kafka_address for agent in agents if agent.kafka_address)
+        self.topic = TopicFeed(servers, "events", random.Random(self.seed))
 
     def feed(self, count: int) -> None:
         for name in ("left", "right", "long"):
@@ -200,10 +201,10 @@ class Workload:
         for query in self.queries:
             found, expected = self.found(query), self.expected(query)
             lost, extra = expected - found, found - expected
-            assert not lost and not extra, f"{query}: lost {_some(lost)}, too many {_some(extra)}"
+            assert not lost and not extra, f"{query}: lost {some_of(lost)}, too many {some_of(extra)}"
 
 
-def _some(rows: Counter[tuple[Any, ...]]) -> str:
+def some_of(rows: Counter[tuple[Any, ...]]) -> str:
     return f"{rows.total()} rows such as {sorted(rows, key=str)[:5]}"
 
 

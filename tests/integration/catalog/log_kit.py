@@ -166,9 +166,11 @@ async def complete(
     return (await store.write(lambda tx: handover.complete_transfers(tx, request))).transfers
 
 
-async def acquire_group(store: Store, member: Member, name: str = "g") -> log.AcquireGroupResponse:
+async def acquire_group(
+    store: Store, member: Member, name: str = "g", rules: TopicRules | None = None
+) -> log.AcquireGroupResponse:
     request = log.AcquireGroupRequest(session_id=member.session, group=name)
-    return await store.write(lambda tx: groups.acquire_group(tx, request))
+    return await store.write(lambda tx: groups.acquire_group(tx, request, rules or TopicRules()))
 
 
 async def changes_since(store: Store, revision: int) -> list[list[Change]]:

@@ -9,11 +9,13 @@ from sqlalchemy.exc import IntegrityError
 from headgate.log import v1 as log
 from headgate_coordinator.catalog.log import groups
 from headgate_coordinator.catalog.log.schema import consumer_groups
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import (
     GRANT_CONFLICT,
     GROUP_IN_USE,
+    GROUP_LIMIT_EXCEEDED,
     GROUP_NOT_FOUND,
     SESSION_EXPIRED,
     STALE_EPOCH,
@@ -92,6 +94,18 @@ async def test_one_session_leads_a_group_and_a_former_leader_stores_nothing(stor
     await fails(commit_offsets(store, Member("x", "session-forged"), 2, at("a", 0, 9)), STALE_EPOCH)
     assert (await group_of(store)).offsets[0].offset == 3
     await fails(acquire_group(store, one), SESSION_EXPIRED)
+
+
+async def test_there_are_no_more_groups_than_there_may_be(store: Store) -> None:
+    member, rules = await joined(store, "x"), TopicRules(max_groups=2)
+    for name in ("a", "b"):
+        await acquire_group(store, member, name, rules)
+    refused = await fails(acquire_group(store, member, "c", rules), GROUP_LIMIT_EXCEEDED)
+    assert "2 are allowed" in refused.message
+    await acquire_group(store, member, "a", rules)
+    led = await acquire_group(store, member, "b", rules)
+    await drop(store, "b", session_id=member.session, epoch=led.epoch)
+    await acquire_group(store, member, "c", rules)
 
 
 async def test_a_generation_never_goes_back(store: Store) -> None:

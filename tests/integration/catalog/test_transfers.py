@@ -23,6 +23,7 @@ from headgate_coordinator.errors import SESSION_EXPIRED, STALE_EPOCH, TRANSFER_N
 from tests.integration.catalog.log_kit import (
     WAL,
     Member,
+    acquire,
     answer,
     changes_since,
     commit,
@@ -74,6 +75,19 @@ async def test_a_hand_over_moves_the_lead_with_a_new_epoch_and_shuts_the_former_
     assert await offsets(store, made) == (0, 7, 7), "all that was acknowledged is in segments"
     await fails(commits(store, a, commit(led, 7, 9)), STALE_EPOCH)
     await commits(store, b, commit(leader(made, 2), 7, 9))
+
+
+async def test_a_leader_that_begins_anew_ends_the_hand_over_that_it_had_begun(store: Store) -> None:
+    """A completion that is still on its way must not pass the lead on under it."""
+    made, a, b, led = await led_topic(store, durability=WAL)
+    offered = await start(store, a, led, "b")
+    await answer(store, b, accepted=[offered.uid])
+    (again,) = await acquire(store, a, made)
+    assert (again.epoch, (await state(store, offered.uid)).state) == (1, FAILED)
+    (late,) = await complete(store, a, completed=[offered.uid])
+    assert late.state == FAILED
+    (found,) = await partitions(store, made)
+    assert (found.leader, found.epoch) == ("a", 1)
 
 
 async def test_every_step_may_be_repeated(store: Store) -> None:

@@ -9,6 +9,8 @@ import pytest
 from headgate.catalog import v1 as catalog
 from headgate_agent.fragments.journal import MemoryJournal
 from headgate_coordinator.catalog import fragments as fragment_rows
+from headgate_coordinator.catalog.agents import drop_agent
+from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_TRANSITIONS
 from tests.integration.cluster.kit import Cluster, cluster
 from tests.integration.cluster.runners import Script
@@ -129,8 +131,27 @@ async def test_a_drain_that_takes_too_long_becomes_a_hard_stop() -> None:
         await c.until_state("q", "RUNNING")
         await c.ask("q", "STOPPED", "SOFT", drain=0.3)
         await c.until_state("q", "STOPPED")
-        assert any("drain deadline" in entry.cause for entry in await c.story(uid))
+        told = [(entry.to_state, entry.cause) for entry in await c.story(uid) if not entry.fragment]
+        assert ("STOPPING", "stopped hard after the drain deadline; what was in flight is lost") in told
+        assert told[-1] == ("STOPPED", "every fragment is gone, stopped hard after the drain deadline")
+        query = await c.query("q")
+        assert query is not None and query.drain_abandoned and query.stop_mode == catalog.STOP_MODE_HARD
         await assert_clean(c)
+
+
+async def test_a_stop_that_was_asked_to_be_hard_abandons_no_drain() -> None:
+    script = Script()
+    script.drain.clear()
+    async with cluster() as c:
+        await three(c, runner=script)
+        await c.create("q", "a", "b", "c")
+        await c.until_state("q", "RUNNING")
+        await c.ask("q", "STOPPED", "SOFT", drain=60)
+        await c.until(lambda: script.drains)
+        await c.ask("q", "STOPPED", "HARD")
+        await c.until_state("q", "STOPPED")
+        query = await c.query("q")
+        assert query is not None and not query.drain_abandoned
 
 
 async def test_bounded_sources_end_the_query_as_terminated() -> None:
@@ -503,3 +524,29 @@ async def test_what_a_run_waits_for_is_seen_in_its_query() -> None:
         script.up.set()
         await c.until_state("q", "RUNNING")
         assert (await c.fragments("q"))[1].waiting == ""
+
+
+async def test_what_agents_keep_of_a_fragment_is_needed_until_its_query_has_ended_wherever_its_agent_is() -> None:
+    async with cluster() as c:
+        await three(c)
+        await c.create("q", "a", "b", "c")
+        await c.until_state("q", "RUNNING")
+        uids = [one.uid for one in await c.fragments("q")]
+
+        async def needed() -> list[str]:
+            return sorted(await c.store.read(lambda tx: fragment_rows.that_may_run(tx, [*uids, "fragment-unknown"])))
+
+        assert await needed() == sorted(uids)
+        for agent in c.agents.values():
+            await agent.crash()
+        await c.ask("q", "STOPPED")
+        await c.until_state("q", "STOPPING")
+        assert await needed() == sorted(uids), "nobody has confirmed that they are gone"
+
+        def declare_gone(tx: Tx) -> None:
+            for name in ("a", "b", "c"):
+                drop_agent(tx, catalog.DropAgentRequest(name=name, force=True))
+
+        await c.store.write(declare_gone)
+        await c.until_state("q", "STOPPED")
+        assert await needed() == [], "nobody was there to be told, so whoever finds something of them removes it"

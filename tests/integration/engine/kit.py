@@ -31,12 +31,8 @@ _METHODS = {
     method.request.DESCRIPTOR.full_name: method
     for method in methods(engine_service_pb2.DESCRIPTOR.services_by_name["EngineService"]).values()
 }
-# A small JVM that starts quickly: the tests have few rows.
-SMALL = (
-    "--master=local[2]",
-    "--set=spark.driver_memory=700m",
-    "--set=spark.conf.spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+# A small JVM: the tests have few rows.
+SMALL = ("--master=local[2]", "--set=spark.driver_memory=700m")
 ENDED = (engine.RUN_STATE_STOPPED, engine.RUN_STATE_FINISHED, engine.RUN_STATE_FAILED)
 
 

@@ -59,6 +59,10 @@ def test_a_range_of_an_edge_is_read_and_its_end_is_no_row(client: Client, edges:
     entry = engine.BatchInput(view="t", schema=columns, topic=given)
     table, _ = client.batch(engine.ExecuteBatchRequest(sql="SELECT v FROM t ORDER BY v", inputs=[entry]))
     assert [row["v"] for row in table.to_pylist()] == [*range(10, 30)]
+    given.until_offsets[:] = given.from_offsets
+    entry.topic.CopyFrom(given)
+    table, _ = client.batch(engine.ExecuteBatchRequest(sql="SELECT v FROM t", inputs=[entry]))
+    assert table.num_rows == 0, "a range may be empty"
 
 
 def test_a_result_larger_than_asked_for_is_refused_and_an_empty_one_has_its_columns(

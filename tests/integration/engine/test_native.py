@@ -73,15 +73,18 @@ class Native:
         columns = schema(k="VARCHAR", v="INT64", ts="TIMESTAMP")
         return compute("SELECT k, v, ts FROM s WHERE v % 2 = 0", [entry], columns)
 
-    def start(self, plan: catalog.ComputeFragment, *, kafka: bool = False) -> engine.RunRef:
-        self.epoch += 1
-        ref = engine.RunRef(fragment_uid=self.uid, epoch=self.epoch)
-        where = engine.TopicAccess(
+    @property
+    def access(self) -> engine.TopicAccess:
+        return engine.TopicAccess(
             topic=self.topic.name,
             topic_uid=self.topic.uid,
             partitions=self.topic.partitions,
             addresses=[agent.address for agent in self.topics.cluster.agents.values()],
         )
+
+    def start(self, plan: catalog.ComputeFragment, *, kafka: bool = False) -> engine.RunRef:
+        self.epoch += 1
+        ref = engine.RunRef(fragment_uid=self.uid, epoch=self.epoch)
         agents = self.topics.cluster.agents
         request = engine.StartFragmentRequest(
             run=ref,
@@ -90,7 +93,7 @@ class Native:
             output=self.out,
             errors=self.errors,
             checkpoint=self.checkpoint,
-            topics=[] if kafka else [where],
+            topics=[] if kafka else [self.access],
             kafka_bootstrap=",".join(self.topics.cluster.agent(name).kafka_address for name in agents) if kafka else "",
         )
         self.client(request)
@@ -110,6 +113,8 @@ def native(topics: Log, client: Client, edges: Edges, checkpoint: str) -> Iterat
 
     yield make
     for one in made:
+        if not one.epoch:
+            continue
         ref = engine.RunRef(fragment_uid=one.uid, epoch=one.epoch)
         client(engine.StopFragmentRequest(run=ref))
         until(lambda ref=ref: client.run(ref).state in (4, 5, 6), "the run to stop")
@@ -248,3 +253,43 @@ def test_the_leader_is_followed_when_it_dies(native: Any, edges: Edges, topics: 
         assert seen(edges.rows(one.out.topic_uid)) == even(rows)
     finally:
         gone.start()
+
+
+def batch_over(one: Native, kind: str = "JSON", parser: dict[str, str] | None = None, **range_: list[int]) -> Any:
+    """A batch that counts and sums what is in a range of the topic."""
+    records = engine.RecordRange(access=one.access, parser_options={"type": kind, **(parser or {})}, **range_)
+    columns = schema(k="VARCHAR", v="INT64", ts="TIMESTAMP")
+    entry = engine.BatchInput(view="t", schema=columns, records=records)
+    sql = "SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k"
+    table, _ = one.client.batch(engine.ExecuteBatchRequest(sql=sql, inputs=[entry]))
+    return {row["k"]: (row["n"], row["total"]) for row in table.to_pylist()}
+
+
+def totals(rows: list[Row]) -> dict[str, tuple[int, int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["k"], []).append(row["v"])
+    return {key: (len(values), sum(values)) for key, values in found.items()}
+
+
+def test_a_batch_reads_a_range_of_a_topic_or_all_that_is_there(native: Any) -> None:
+    one = native(2)
+    rows = events(81, 40)
+    one.send(*as_json(rows[:25]), partition=0)
+    one.send(*as_json(rows[25:]), b"no row", partition=1)
+    assert batch_over(one) == totals(rows), "a record that is no row is left out"
+    assert batch_over(one, from_offsets=[5, 3], until_offsets=[20, 10]) == totals([*rows[5:20], *rows[28:35]])
+    assert batch_over(one, from_offsets=[25, 2], until_offsets=[25, 2]) == {}
+    with pytest.raises(HeadgateError, match="BAD_RECORD"):
+        batch_over(one, parser={"on_error": "fail"})
+    with pytest.raises(HeadgateError, match="ends at 25"):
+        batch_over(one, from_offsets=[0, 0], until_offsets=[26, 16])
+    with pytest.raises(HeadgateError, match="each of its 2 partitions"):
+        batch_over(one, until_offsets=[25])
+
+
+def test_a_batch_reads_arrow_records_of_a_topic(native: Any) -> None:
+    one = native()
+    rows = events(82, 30)
+    one.send(as_arrow(rows[:10]), as_arrow(rows[10:]))
+    assert batch_over(one, "ARROW", until_offsets=[1]) == totals(rows[:10])

@@ -54,6 +54,9 @@ class _NoLog:
     async def offset_at(self, key: PartitionKey, timestamp: int) -> TimedOffset | None:
         self._refuse(key)
 
+    async def largest_timestamp(self, key: PartitionKey) -> TimedOffset | None:
+        self._refuse(key)
+
     def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
         self._refuse(key)
 

@@ -103,13 +103,13 @@ class Node:
             columns=["id", "text"],
         )
         plan = catalog.FragmentPlan(ordinal=1, output_edges=[1], source=body)
-        return Assignment("source", epoch, "q", "uq", plan, (), self.topics, self.told(self.errors, 0))
+        return Assignment("source", epoch, "q", "uq", plan, self.topics, self.told(self.errors, 0))
 
     def sink(self, epoch: int = 1) -> Assignment:
         options = {"file_path": str(self.folder / "out.json"), "input_format": "JSON"}
         body = catalog.SinkFragment(type=catalog.SINK_TYPE_FILE, options=options, schema=SCHEMA)
         plan = catalog.FragmentPlan(ordinal=2, input_edges=[1], sink=body)
-        return Assignment("sink", epoch, "q", "uq", plan, (), self.topics)
+        return Assignment("sink", epoch, "q", "uq", plan, self.topics)
 
     @property
     def topics(self) -> dict[int, cluster.EdgeTopic]:
@@ -279,7 +279,7 @@ async def test_the_checkpoint_of_a_compute_fragment_is_removed_when_it_is_gone_f
     folder.mkdir(parents=True)
     (folder / "metadata").write_text("x")
     plan = catalog.FragmentPlan(ordinal=2, compute=catalog.ComputeFragment())
-    assignment = Assignment("compute", 1, "q", "uq", plan, ())
+    assignment = Assignment("compute", 1, "q", "uq", plan)
     await node.runner.discard(assignment)
     assert not folder.exists()
     await node.runner.discard(assignment)
@@ -288,7 +288,7 @@ async def test_the_checkpoint_of_a_compute_fragment_is_removed_when_it_is_gone_f
 def result(node: Node, epoch: int = 1, **options: str) -> Assignment:
     body = catalog.SinkFragment(type=catalog.SINK_TYPE_RESULT, options=options, schema=SCHEMA)
     plan = catalog.FragmentPlan(ordinal=2, input_edges=[1], sink=body)
-    return Assignment("result", epoch, "q", "uq", plan, (), node.topics)
+    return Assignment("result", epoch, "q", "uq", plan, node.topics)
 
 
 async def read(node: Node, count: int | None = None, wait: float = 10.0) -> list[Any]:

@@ -66,7 +66,7 @@ class Cluster:
         )
         self.groups[agent.name] = groups
         self.tasks.append(asyncio.create_task(groups.run()))
-        offsets = make_offsets(agent.name, groups, agent.line)
+        offsets = make_offsets(agent.name, groups, agent.line, KafkaConfig())
         service = LogService(agent.broker, transport=agent.line, clock=CLOCK, source=source, groups=offsets)
         self.log.wires.servers[agent.address] = Dispatcher([service])
 
@@ -76,7 +76,7 @@ class Cluster:
         source = random.Random(5)
         asking = Asking(agent.member.coordinators, CLOCK, source)
         if line is agent.line:
-            offsets = make_offsets(agent.name, self.groups[agent.name], line)
+            offsets = make_offsets(agent.name, self.groups[agent.name], line, KafkaConfig())
             return with_log(agent.broker, offsets, agent.name, asking, transport=line, clock=CLOCK, source=source)
         return without_log(agent.view, "", asking, transport=line, clock=CLOCK, source=source)
 

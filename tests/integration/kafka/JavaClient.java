@@ -163,6 +163,12 @@ public class JavaClient {
             check(read(consumer, 1).get(0).equals("v150"), "seek");
             check(consumer.offsetsForTimes(Map.of(partition, 1100L)).get(partition).offset() == 100, "by time");
             check(consumer.endOffsets(List.of(partition)).get(partition) == COUNT, "end");
+            var largest = admin.listOffsets(Map.of(partition, OffsetSpec.maxTimestamp())).partitionResult(partition).get();
+            check(largest.offset() == COUNT - 1 && largest.timestamp() == 1000L + COUNT - 1, "largest timestamp");
+            var local = admin.listOffsets(Map.of(partition, OffsetSpec.earliestLocal())).partitionResult(partition).get();
+            check(local.offset() == 0, "earliest local");
+            var tiered = admin.listOffsets(Map.of(partition, OffsetSpec.latestTiered())).partitionResult(partition).get();
+            check(tiered.offset() == -1, "latest tiered");
             admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(120))).all().get();
             check(consumer.beginningOffsets(List.of(partition)).get(partition) == 120, "deleted");
             consumer.seek(partition, 3);

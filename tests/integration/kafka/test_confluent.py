@@ -189,6 +189,24 @@ def test_offsets_are_found_by_time(bootstrap: str, admin: AdminClient, name: str
     assert [future.result(PATIENCE).offset for future in listed.values()] == [4]
 
 
+def test_the_record_with_the_largest_timestamp_is_found(bootstrap: str, admin: AdminClient, name: str) -> None:
+    create(admin, name, 2)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for timestamp in (1_000, 9_000, 9_000, 4_000):
+        producer.produce(name, value=b"x", partition=0, timestamp=timestamp)
+        producer.flush(PATIENCE)
+    written, empty = TopicPartition(name, 0), TopicPartition(name, 1)
+
+    def listed(spec: OffsetSpec) -> list[tuple[int, int]]:
+        found = admin.list_offsets({written: spec, empty: spec})
+        answers = [found[partition].result(PATIENCE) for partition in (written, empty)]
+        return [(answer.offset, answer.timestamp) for answer in answers]
+
+    assert listed(OffsetSpec.max_timestamp()) == [(1, 9_000), (-1, -1)]
+    assert listed(OffsetSpec.earliest()) == [(0, -1), (0, -1)]
+    assert listed(OffsetSpec.latest()) == [(4, -1), (0, -1)]
+
+
 def test_a_group_resumes_where_it_committed(bootstrap: str, admin: AdminClient, name: str) -> None:
     create(admin, name, 1)
     produce(bootstrap, name, VALUES)

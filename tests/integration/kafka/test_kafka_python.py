@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import NewTopic, OffsetSpec
 from kafka.errors import TopicAlreadyExistsError
 
 PATIENCE = 30.0
@@ -130,6 +130,8 @@ def test_offsets_are_found_by_time_and_end(bootstrap: str, admin: Any, name: str
     assert consumer.beginning_offsets([partition]) == {partition: 0}
     assert consumer.end_offsets([partition]) == {partition: 5}
     consumer.close()
+    found = admin.list_partition_offsets({partition: OffsetSpec.MAX_TIMESTAMP})[partition]
+    assert (found.offset, found.timestamp) == (4, 1400)
 
 
 def test_topics_and_groups_are_administered(bootstrap: str, admin: Any, name: str) -> None:

@@ -295,6 +295,55 @@ async def test_offsets_are_found_by_time_in_segments_and_in_the_tail(wal: bool) 
         assert [await look(time) for time in (0, 1000, 1001, 2000, 2001)] == [0, 0, 2, 2, None]
 
 
+@BOTH
+async def test_the_first_record_with_the_largest_timestamp_is_found_wherever_it_is(wal: bool) -> None:
+    async with log_cluster("a", limits=_slow_segments()) as cluster:
+        topic = await cluster.create("orders", 1, wal=wal)
+        key = PartitionKey(topic.uid, 0)
+        broker = cluster.agents["a"].broker
+        partition = broker.led[key].partition
+
+        async def look() -> tuple[int, int] | None:
+            found = await broker.largest_timestamp(key)
+            return None if found is None else (found.offset, found.timestamp)
+
+        assert await look() is None
+        await broker.produce(key, batch(b"a", b"b", time=2000))
+        assert await look() == (0, 2000)
+        await partition.flush()
+        assert await look() == (0, 2000)
+        await broker.produce(key, batch(b"c", b"d", time=3000))
+        await partition.flush()
+        await broker.produce(key, batch(b"e", time=1000))
+        await partition.flush()
+        assert await look() == (2, 3000), "in a segment that is not the last"
+        await broker.produce(key, batch(b"f", time=3000))
+        assert await look() == (2, 3000), "the first of two"
+        await broker.produce(key, batch(b"g", time=4000))
+        assert await look() == (6, 4000), "in the tail"
+        await broker.delete_records(key, 3)
+        await partition.flush()
+        assert await look() == (6, 4000)
+
+
+async def test_a_record_before_the_start_has_not_the_largest_timestamp() -> None:
+    async with log_cluster("a", limits=_slow_segments()) as cluster:
+        topic = await cluster.create("orders", 1)
+        key = PartitionKey(topic.uid, 0)
+        broker = cluster.agents["a"].broker
+        times = (9000, 5000, 7000, 7000)
+        records = [PlainRecord(None, b"x", time, ()) for time in times]
+        await broker.produce(key, b"".join(pack(records, 1 << 20)))
+        await broker.led[key].partition.flush()
+        found = await broker.largest_timestamp(key)
+        assert found is not None and (found.offset, found.timestamp) == (0, 9000)
+        await broker.delete_records(key, 1)
+        found = await broker.largest_timestamp(key)
+        assert found is not None and (found.offset, found.timestamp) == (2, 7000), "the segment still begins at 0"
+        await broker.delete_records(key, 4)
+        assert await broker.largest_timestamp(key) is None
+
+
 async def test_epochs_end_where_the_next_one_began() -> None:
     async with log_cluster("a") as cluster:
         topic = await cluster.create("orders", 1)

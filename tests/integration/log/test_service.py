@@ -176,6 +176,11 @@ async def test_offsets_are_listed_and_records_deleted_through_any_agent() -> Non
             assert [(one.partition, one.log_start, one.high_watermark, one.offset_at_time) for one in offsets] == [
                 (n, 0, 2, 1) for n in range(4)
             ]
+            request = api.ListOffsetsRequest(topic="orders", max_timestamp=True)
+            offsets = (await agent.service.list_offsets(request, Call(timeout=5))).offsets
+            assert [(one.offset_of_max_timestamp, one.max_timestamp.ToMilliseconds()) for one in offsets] == [
+                (1, 1004 + n) for n in range(4)
+            ]
         for index in range(4):
             deletion = api.DeleteRecordsRequest(topic="orders", partition=index, before_offset=-1)
             agent = other_than(cluster, cluster.leaders("orders")[index])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from headgate.log import v1 as api
 from headgate_agent.log.access import FetchPart
 from headgate_agent.log.contract import PartitionKey, SegmentInfo
 from headgate_agent.log.upkeep import UpkeepSettings, small_run
+from headgate_common.clock import SystemClock
 from tests.integration.log.kit import LogAgent, log_cluster
 from tests.integration.log.test_broker import batch, produce, read_all
 
@@ -119,6 +122,33 @@ async def test_objects_that_the_catalog_does_not_know_are_deleted_once_they_are_
         deleted = [await upkeep.collect_orphans() for upkeep in patient]
         assert sorted(deleted) == [0, 1], "one agent does it for all"
         assert list(cluster.objects.objects) == [known]
+
+
+async def test_an_upload_is_no_orphan_however_wrong_the_wall_clock_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders")
+        upkeep = cluster.agents["a"].upkeep
+        upkeep._settings = UpkeepSettings(orphan_grace=3600.0)
+        uploaded = f"{topic.uid}/0/{1:016d}/{0:020d}-segment-under-way"
+        await cluster.objects.create(uploaded, [b"its commit is on its way"])
+        monkeypatch.setattr(SystemClock, "wall", lambda _: datetime.now(UTC) + timedelta(days=365))
+        assert [await upkeep.collect_orphans() for _ in range(2)] == [0, 0]
+        assert uploaded in cluster.objects.objects
+        monkeypatch.setattr(SystemClock, "wall", lambda _: datetime.now(UTC) - timedelta(days=365))
+        upkeep._unknown[uploaded] -= 3601
+        assert await upkeep.collect_orphans() == 1
+
+
+async def test_what_becomes_known_in_time_is_no_orphan_later() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders")
+        agent = cluster.agents["a"]
+        agent.upkeep._settings = UpkeepSettings(orphan_grace=3600.0)
+        await produce(cluster, PartitionKey(topic.uid, 0), batch(b"x"))
+        (key,) = cluster.objects.objects
+        agent.upkeep._unknown = {key: SystemClock().monotonic() - 7200}
+        assert await agent.upkeep.collect_orphans() == 0
+        assert agent.upkeep._unknown == {}, "and if it were unknown again it would have its time again"
 
 
 async def test_a_dropped_topics_objects_are_orphans() -> None:

@@ -20,8 +20,10 @@ from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Assign
 from headgate_agent.fragments.service import FragmentService
 from headgate_agent.member import Identity, Member
 from headgate_common.backoff import Backoff
-from headgate_common.dispatch import Dispatcher
+from headgate_common.dispatch import Dispatcher, Service
 from headgate_common.errors import HeadgateError
+from headgate_simulation.log_agent import AgentLog, open_log
+from headgate_simulation.log_disk import WalDisk
 from headgate_simulation.loop import Killed, SimulationError
 from headgate_simulation.plan import AgentSpec
 from headgate_simulation.processes import Environment, Program, Running
@@ -41,6 +43,7 @@ class SimulatedDisk:
 
     records: list[bytes] = field(default_factory=list)
     volume_id: str = ""
+    wal: WalDisk = field(default_factory=WalDisk)
 
 
 @dataclass(slots=True)
@@ -236,19 +239,30 @@ class AgentProcess:
     """A started agent."""
 
     def __init__(
-        self, registry: FragmentRegistry, service: FragmentService, member: Member, tasks: asyncio.Task[None]
+        self,
+        registry: FragmentRegistry,
+        service: FragmentService,
+        member: Member,
+        tasks: asyncio.Task[None],
+        log: AgentLog | None,
     ) -> None:
         self._registry = registry
         self._service = service
         self._member = member
         self._membership = tasks
+        self._log = log
 
     async def stop(self) -> None:
+        if self._log is not None:
+            # While its session lives: others take over what it leads.
+            await self._log.broker.leave()
         self._membership.cancel()
         await asyncio.gather(self._membership, return_exceptions=True)
         self._service.left = True
         await self._member.leave()
         await self._registry.close()
+        if self._log is not None:
+            await self._log.close()
 
 
 def agent_program(world: World, spec: AgentSpec) -> Program:
@@ -286,9 +300,14 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
             timeout=timings.call_timeout,
             backoff=Backoff(initial=timings.retry_min, cap=timings.retry_max),
         )
-        environment.serve(Dispatcher([service], environment.ids))
+        services: list[Service] = [service]
+        log: AgentLog | None = None
+        if world.log is not None and spec.log:
+            log = await open_log(world.log, environment, disk.wal, disk.volume_id, member)
+            services += log.services
+        environment.serve(Dispatcher(services, environment.ids))
         membership = asyncio.create_task(_stay(world, spec.name, member))
-        return AgentProcess(registry, service, member, membership)
+        return AgentProcess(registry, service, member, membership, log)
 
     return start
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, cast
@@ -44,7 +44,7 @@ class Rows:
 
     __slots__ = ("_rows", "rowcount")
 
-    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+    def __init__(self, rows: Iterable[Any], rowcount: int) -> None:
         self._rows: Iterator[Any] = iter(rows)
         self.rowcount = rowcount
 
@@ -91,7 +91,7 @@ class Rows:
 class _Prepared:
     """A compiled statement, ready to be run: its SQL, where each parameter comes from, and what its rows are."""
 
-    __slots__ = ("expanding", "expands", "make", "readers", "row", "sources", "sql", "variants")
+    __slots__ = ("expanding", "expands", "make", "one_list", "readers", "row", "sources", "sql", "variants")
 
     def __init__(self, compiled: Any, dialect: Any) -> None:
         self.sql: str = compiled.string
@@ -112,6 +112,7 @@ class _Prepared:
             self.sources.append((bound.key, place.get(bound, _OWN), bound, processor))
         # Of each source, whether it is a list.
         self.expands = [source[0] in self.expanding for source in self.sources]
+        self.one_list = self.expands == [True]
         columns = compiled._result_columns
         self.row: Any = None
         self.readers: list[tuple[int, Callable[[Any], Any]]] = []
@@ -153,6 +154,11 @@ class _Prepared:
 
     def expanded(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """The SQL for lists of these lengths, and their items in a row."""
+        if self.one_list:
+            (only,) = values
+            sql = self.variants.get((len(only),))
+            if sql is not None:
+                return sql, only
         flat: list[Any] = []
         lengths = []
         for expands, value in zip(self.expands, values, strict=True):
@@ -205,7 +211,7 @@ class FastConnection:
             bound = prepared.values(parameters, extracted) if pick is None else pick(parameters)
             sql = prepared.sql
             if prepared.expanding:
-                if not all(prepared.lists(bound)):
+                if not all(bound if prepared.one_list else prepared.lists(bound)):
                     return self._slow.execute(statement, parameters)
                 sql, bound = prepared.expanded(bound)
             cursor = self._raw.execute(sql, bound)
@@ -215,7 +221,10 @@ class FastConnection:
             ) from error
         if prepared.row is None:
             return Rows((), cursor.rowcount)
-        return Rows(_rows(prepared, cursor.fetchall()), -1)
+        fetched = cursor.fetchall()
+        if prepared.readers:
+            return Rows(_read(prepared, fetched), -1)
+        return Rows(map(prepared.make, fetched), -1)
 
     def _compile(self, statement: Any, keys: tuple[str, ...], many: bool) -> tuple[Any, Any]:
         """The prepared statement, and where its own values are. One that comes again is then found by its identity."""
@@ -293,14 +302,9 @@ def _row_type(keys: tuple[str, ...]) -> Any:
     return made
 
 
-def _rows(prepared: _Prepared, fetched: list[Any]) -> list[Any]:
-    make = prepared.make
-    if not prepared.readers:
-        return list(map(make, fetched))
-    made = []
+def _read(prepared: _Prepared, fetched: list[Any]) -> Iterator[Any]:
     for row in fetched:
         values = list(row)
         for index, reader in prepared.readers:
             values[index] = reader(values[index])
-        made.append(make(values))
-    return made
+        yield prepared.make(values)

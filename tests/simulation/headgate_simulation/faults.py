@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headgate_simulation import log_faults
 from headgate_simulation.plan import LEADER, Fault, Weather
 from headgate_simulation.store import StoreFaults
 from headgate_simulation.transport import Link
@@ -63,6 +64,8 @@ class Faults:
             runner.breaks = bool(breaking)
             runner.transient = all(bool(f.get("transient")) for f in breaking)
             runner.journal_fails = any(f.kind == "journal-fails" and f.target == name for f in self._active.values())
+        if self._world.log is not None:
+            log_faults.apply(self._world.log, self._active.values())
 
     def set_link(self, sender: str, receiver: str, link: Link) -> None:
         weather = self._world.weather
@@ -166,10 +169,12 @@ _EVENTS: dict[str, Callable[[World, Fault], None]] = {
     "wall-clock": _move_clock,
     "crash-at-commit": _crash_at_commit,
     "crash-at-journal": _crash_at_journal,
+    **log_faults.EVENTS,
 }
 _AFTER: dict[str, Callable[[World, Fault], None]] = {
     "crash": _restart,
     "pause": _resume,
     "crash-at-commit": _no_crash_at_commit,
     "crash-at-journal": _no_crash_at_journal,
+    **log_faults.AFTER,
 }

@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headgate_simulation import log_generate
 from headgate_simulation.plan import LEADER, AgentSpec, Fault, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
@@ -40,6 +41,15 @@ class Moment(NamedTuple):
 
 
 def generate(seed: int) -> Plan:
+    """Of three seeds, two have queries and one has a log."""
+    return log_generate.generate(seed) if has_log(seed) else _with_queries(seed)
+
+
+def has_log(seed: int) -> bool:
+    return seed % 3 == 0
+
+
+def _with_queries(seed: int) -> Plan:
     source = stream(seed, "plan")
     agents = _agents(source)
     coordinators = 2 if source.random() < 0.5 else 1

@@ -6,10 +6,12 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate_simulation.generate import generate
-from headgate_simulation.planted import PLANTED, by_name, plant
+from headgate_simulation import log_planted, planted
+from headgate_simulation.generate import generate, has_log
+from headgate_simulation.planted import Planted, plant
 from headgate_simulation.world import run
 
+PLANTED: tuple[Planted, ...] = (*planted.PLANTED, *log_planted.PLANTED)
 # A planted bug that takes more seeds than this counts as not found.
 WITHIN = 300
 
@@ -27,10 +29,12 @@ class Finding:
 
 
 def hunt(name: str) -> Finding:
-    """Seeds from 1 on, with one bug planted, until it is found."""
+    """Seeds from 1 on, with one bug planted, until it is found; of its kind, those with queries or those with a log."""
+    bug = next(one for one in PLANTED if one.name == name)
+    of_log = bug in log_planted.PLANTED
     try:
-        with plant(by_name(name)):
-            for seed in range(1, WITHIN + 1):
+        with plant(bug):
+            for seed in (seed for seed in range(1, WITHIN + 1) if has_log(seed) == of_log):
                 failure = run(generate(seed)).failure
                 if failure is not None:
                     return Finding(name, seed, failure.message.splitlines()[0])
@@ -40,6 +44,6 @@ def hunt(name: str) -> Finding:
 
 
 def hunt_all(jobs: int, names: Sequence[str] | None = None) -> Iterator[Finding]:
-    wanted = [planted.name for planted in PLANTED] if names is None else list(names)
+    wanted = [one.name for one in PLANTED] if names is None else list(names)
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         yield from pool.imap_unordered(hunt, wanted, chunksize=1)

@@ -44,6 +44,7 @@ TABLES = {
     "FRAGMENT": ("fragments", "uid"),
     "TOPIC": ("topics", "uid"),
     "PARTITION": ("partitions", "key"),
+    "TRANSFER": ("transfers", "uid"),
 }
 
 

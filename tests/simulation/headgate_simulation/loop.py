@@ -76,6 +76,10 @@ class Domain:
 DOMAIN: ContextVar[Domain | None] = ContextVar("headgate_simulation_domain", default=None)
 
 
+def _nothing() -> None:
+    """Stands in for the callback of a handle that was cancelled."""
+
+
 class Handle:
     """What `call_soon` and `call_at` return: asyncio's TimerHandle, less what costs time."""
 
@@ -91,6 +95,8 @@ class Handle:
 
     def cancel(self) -> None:
         self.dead = True
+        # What it would have called mostly knows it too: let go of, it needs no collector to be freed.
+        self.callback = _nothing
         self.values = ()
 
     def cancelled(self) -> bool:
@@ -149,7 +155,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        when = self._now + delay
+        handle = Handle(callback, args, context if context is not None else copy_context(), when)
+        self._sequence += 1
+        heapq.heappush(self._timers, (when, self._sequence, handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -211,13 +221,19 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return main.result()
 
     def _run(self, main: asyncio.Future[Any]) -> None:
-        ready, timers, source = self._ready, self._timers, self._source
+        ready, timers, source, pop = self._ready, self._timers, self._source, heapq.heappop
         at_instant = 0
         while not main.done():
-            while timers and (timers[0][2].dead or timers[0][0] <= self._now):
-                handle = heapq.heappop(timers)[2]
-                if not handle.dead:
+            now = self._now
+            while timers:
+                when, _, handle = timers[0]
+                if handle.dead:
+                    pop(timers)
+                elif when <= now:
+                    pop(timers)
                     ready.append(handle)
+                else:
+                    break
             if not ready:
                 if not timers:
                     raise Deadlock(f"at {self._now:.6f} s everybody waits:\n{self.describe_tasks()}")
@@ -257,7 +273,10 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Mixes the ready callbacks of different domains; those of one domain keep their order."""
         ready = self._ready
         first = ready[0].domain
-        if all(handle.domain is first for handle in ready):
+        for handle in ready:
+            if handle.domain is not first:
+                break
+        else:
             return
         by_domain: dict[int, deque[Handle]] = {}
         labels: list[int] = []

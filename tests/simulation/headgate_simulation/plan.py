@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 # The target of a fault that strikes whichever coordinator leads when it begins.
 LEADER = "leader"
@@ -107,6 +107,23 @@ class Weather:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlan:
+    """How the log behaves all through a run that has one. Small numbers, so that every limit is reached."""
+
+    # The longest that a request to the object store takes.
+    object_delay: float = 0.02
+    # How long an agent waits for one.
+    object_timeout: float = 2.0
+    # Offsets that the leader of a WAL partition reserves at a time.
+    reserve_ahead: int = 50
+    # Bytes of a write-ahead file, and of records that stay in memory though segments hold them.
+    wal_file_bytes: int = 4096
+    tail_bytes: int = 4096
+    # Segments that must follow each other to be merged.
+    merge_least: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     agents: tuple[AgentSpec, ...]
@@ -118,7 +135,8 @@ class Plan:
     faults: tuple[Fault, ...]
     # When all faults are over and time is only allowed to pass.
     heals: float
-    settings: tuple[tuple[str, object], ...] = field(default_factory=tuple)
+    # None where agents lead nothing, though they say that they could.
+    log: LogPlan | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -138,6 +156,7 @@ class Plan:
         lines = [
             f"seed {self.seed}: {self.coordinators} coordinator(s), {self.clients} client(s), "
             f"{self.watchers} watcher(s), faults heal at {self.heals:.1f} s",
+            *([f"     {self.log}"] if self.log is not None else []),
             *(f"     agent {agent}" for agent in self.agents),
             *(str(item) for item in sorted(items, key=lambda item: item.at)),
         ]

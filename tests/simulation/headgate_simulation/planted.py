@@ -291,11 +291,15 @@ PLANTED: tuple[Planted, ...] = (
         "dropped agent comes back",
         "a process that was declared gone is taken back with all it runs",
         (
-            Edit(f"{_STATUS}:_fenced", ".first() is not None", ".first() is not None and False"),
             Edit(
-                "headgate_coordinator.catalog.agents:_fence",
-                "if not row.incarnation:",
-                "if True:",
+                "headgate_coordinator.catalog.agent_rows:fenced",
+                ".first() is not None",
+                ".first() is not None and False",
+            ),
+            Edit(
+                "headgate_coordinator.catalog.agent_rows:fence",
+                "if incarnation and not fenced(tx, incarnation):",
+                "if False:",
             ),
         ),
     ),

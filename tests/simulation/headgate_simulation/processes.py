@@ -26,6 +26,8 @@ from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
 from headgate_simulation.transport import Network
 
+# How long after a stop a task may take to end by itself, in seconds: longer than any request that it waits for.
+LINGERS = 15.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -177,10 +179,18 @@ class Process:
         if not stopping.done():
             return []
         stopping.result()
+        # What is still being answered is cut off, as a server does when its grace is over.
+        for task in [task for task in domain.tasks if task.get_name().startswith("/") and not task.done()]:
+            task.cancel()
         # Callbacks of tasks that ended just now may still be queued.
         for _ in range(3):
             await _turn(self._loop)
-        leaked = [task.get_name() for task in domain.tasks if not task.done()]
+        leaked = _left(domain)
+        until = self._loop.time() + LINGERS
+        while leaked and domain.alive and self._loop.time() < until:
+            # A request to somebody else that nobody waits for any more ends by itself.
+            await asyncio.sleep(0.1)
+            leaked = _left(domain)
         self.running = None
         self._network.gone(self.address, domain)
         self._loop.kill(domain)
@@ -189,6 +199,10 @@ class Process:
     def move_wall_clock(self, seconds: float) -> None:
         self._trace.note(self.name, "wall-clock", detail=f"{seconds:+.3f} s")
         self.clock.moved += timedelta(seconds=seconds)
+
+
+def _left(domain: Domain) -> list[str]:
+    return [task.get_name() for task in domain.tasks if not task.done()]
 
 
 def _turn(loop: SimulationLoop) -> Awaitable[None]:

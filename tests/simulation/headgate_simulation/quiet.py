@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.catalog import v1 as catalog
+from headgate_simulation import log_quiet
 from headgate_simulation.invariants import DESIRED, FRAGMENT_STATES, QUERY_STATES
 from headgate_simulation.violation import fail
 
@@ -30,6 +31,12 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     """Heals everything, waits, and checks."""
     world.faults.heal()
     _all_up(world)
+    while world.log is not None and not all(task.done() for task in asking):
+        # Producers wait for a disk that is with an agent, or that is lost for good.
+        await log_quiet.give_up_lost(world.log)
+        await asyncio.wait(asking, timeout=LOOK_EVERY)
+        _all_up(world)
+        world.check()
     await asyncio.gather(*asking, return_exceptions=True)
     # Those that were on their way out when all was healed have left by now, and come back too.
     _all_up(world)
@@ -39,12 +46,14 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     while calm < STAYS:
         await asyncio.sleep(LOOK_EVERY)
         world.check()
-        waiting = _unsettled(world)
+        waiting = _unsettled(world) or (log_quiet.unsettled(world.log) if world.log is not None else None)
         calm = 0.0 if waiting else calm + LOOK_EVERY
         if waiting and world.loop.time() >= until:
             name, why = waiting
             fail("liveness", f"{PATIENCE:.0f} s after all faults were healed: {why}", (name,))
     world.checker.everything()
+    if world.log is not None:
+        await log_quiet.read_back(world.log)
     await _watchers(world)
 
 

@@ -29,6 +29,7 @@ from headgate_simulation.database import FastDatabase
 from headgate_simulation.faults import Faults
 from headgate_simulation.history import History
 from headgate_simulation.invariants import Asked, Checker
+from headgate_simulation.log_world import LogWorld
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
@@ -91,6 +92,7 @@ class World:
         self._domain = Domain("world")
         self._broken: SimulationError | None = None
         self._leader = 0
+        self.log = LogWorld(self, plan.log) if plan.log is not None else None
         self._build()
 
     def _build(self) -> None:
@@ -137,10 +139,12 @@ class World:
         if commit.revision is not None:
             for change in commit.revision.changes:
                 self.trace.note(commit.coordinator, "commit", change.name, change.uid, detail=_told(change))
-        with self._checking():
+        with self.checking():
             self.history.committed(commit)
             self.checker.committed(commit)
             self._leader_is_alone()
+            if self.log is not None:
+                self.log.checker.committed()
 
     def _leader_is_alone(self) -> None:
         """When the leadership passes, nobody else may still believe that it leads."""
@@ -165,7 +169,7 @@ class World:
     def _sent(self, caller: str, method: Method, request: Any) -> None:
         """Called when a process sends a request."""
         if method.name in BRING_UP:
-            with self._checking():
+            with self.checking():
                 self.checker.brought_up(caller, method.name, request.fragment)
 
     def _arrived(self, server: str, method: Method, request: Any) -> Any:
@@ -178,8 +182,10 @@ class World:
 
     def _answered(self, token: Any, caller: str, method: Method, request: Any, told: Any) -> None:
         """Called when a server has answered a call, whether or not its answer arrives."""
-        with self._checking():
+        with self.checking():
             failed = isinstance(told, HeadgateError)
+            if self.log is not None and isinstance(token, str):
+                self.log.answered(token, method, request, told)
             if method.name in COMMANDS:
                 self._obeyed(token, caller, method, request, told.reason.name if failed else "OK")
             elif method.name == "GetStatus":
@@ -200,7 +206,7 @@ class World:
             self.checker.obeyed(asked, command.term, method.name, fragment)
 
     @contextmanager
-    def _checking(self) -> Iterator[None]:
+    def checking(self) -> Iterator[None]:
         """What breaks inside breaks the run, whoever catches the exception."""
         try:
             yield
@@ -211,7 +217,7 @@ class World:
     def opened(self, name: str, domain: Domain, registry: FragmentRegistry) -> None:
         """An agent has read its journal: all that it said yes to must be there."""
         self.truth.opened(name, domain, registry)
-        with self._checking():
+        with self.checking():
             known = {uid: held.epoch for uid, held in registry._held.items()}
             for uid, (epoch, _) in registry._tombstones.items():
                 known[uid] = max(known.get(uid, 0), epoch)
@@ -229,6 +235,8 @@ class World:
             store.dies = ""
         for runs in self.run_faults.values():
             runs.dies = ""
+        if self.log is not None:
+            self.log.calm()
 
     async def cluster_operation(self, operation: Operation) -> None:
         name = str(operation["name"])
@@ -302,7 +310,7 @@ class World:
         for fault in self.plan.faults:
             agenda.append((fault.at, len(agenda), lambda fault=fault: self.faults.begin(fault)))
             agenda.append((fault.at + fault.lasts, len(agenda), lambda fault=fault: self.faults.end(fault)))
-        watching = [self._spawn(watcher.follow(), watcher.domain) for watcher in self.watchers]
+        watching = [self.spawn(watcher.follow(), watcher.domain) for watcher in self.watchers]
         asking: list[asyncio.Task[None]] = []
         for at, _, item in sorted(agenda, key=lambda entry: entry[:2]):
             if at >= self.plan.heals:
@@ -310,18 +318,23 @@ class World:
             await self._until(at)
             if isinstance(item, Operation):
                 client = self.clients[item.client - 1]
-                asking.append(self._spawn(client.perform(item), client.domain))
+                if self.log is not None and self.log.handles(item):
+                    asking.append(self.spawn(self.log.perform(item), self._domain))
+                else:
+                    asking.append(self.spawn(client.perform(item), client.domain))
             else:
                 item()
         await self._until(self.plan.heals)
         await quiet.reach(self, asking)
+        if self.log is not None:
+            watching += self.log.following()
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
         for name in [*(spec.name for spec in self.plan.agents), *self.store_faults]:
             await self.stop_process(name)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], domain: Domain) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None], domain: Domain) -> asyncio.Task[None]:
         async def guarded() -> None:
             try:
                 await work

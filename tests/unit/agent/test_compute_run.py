@@ -114,7 +114,7 @@ class World:
         if fenced:
             request.output.CopyFrom(engine.EdgeAccess(edge=1, topic_uid="t", partitions=1, address="a:1"))
         fragment = catalog.FragmentPlan(ordinal=2, compute=plan)
-        assignment = Assignment("f", epoch, "q", "uq", fragment, (), resumed=resumed)
+        assignment = Assignment("f", epoch, "q", "uq", fragment, resumed=resumed)
         run = ComputeRun(assignment, request, self.client, self.reports.append, SystemClock())
         self.runs.append(run)
         return run

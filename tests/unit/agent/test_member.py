@@ -19,8 +19,15 @@ from headgate_agent.member import PROTOCOL_VERSION, Identity, Member
 from headgate_common.backoff import Backoff
 from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call, Dispatcher
-from headgate_common.errors import HeadgateError
-from headgate_coordinator.errors import AGENT_DROPPED, AGENT_NAME_TAKEN, NOT_LEADER, SESSION_EXPIRED
+from headgate_common.errors import INVALID_ARGUMENT, HeadgateError, Reason
+from headgate_coordinator.errors import (
+    AGENT_DROPPED,
+    AGENT_NAME_TAKEN,
+    INVALID_NAME,
+    NOT_LEADER,
+    PROTOCOL_VERSION_UNSUPPORTED,
+    SESSION_EXPIRED,
+)
 from tests.integration.cluster.kit import Wires
 from tests.integration.cluster.runners import Script
 
@@ -38,6 +45,7 @@ class FakeCoordinator:
     descriptor = membership_service_pb2.DESCRIPTOR.services_by_name["MembershipService"]
 
     ttl: float = 0.15
+    renew_after: float = 0.0
     term: int = 1
     refusals: dict[str, list[HeadgateError]] = field(default_factory=dict)
     registered: list[cluster.RegisterAgentRequest] = field(default_factory=list)
@@ -61,7 +69,13 @@ class FakeCoordinator:
         self._refuse("renew")
         self.renewed.append(request.session_id)
         self.versions.append(request.version)
-        return cluster.RenewSessionResponse(session_ttl=_duration(self.ttl), term=self.term)
+        answer = cluster.RenewSessionResponse(session_ttl=_duration(self.ttl), term=self.term)
+        if self.renew_after:
+            answer.renew_after.CopyFrom(_duration(self.renew_after))
+        return answer
+
+    async def find_fragments(self, request: cluster.FindFragmentsRequest, call: Call) -> cluster.FindFragmentsResponse:
+        return cluster.FindFragmentsResponse(uids=request.uids)
 
     async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
         self._refuse("leave")
@@ -202,3 +216,38 @@ async def test_it_says_goodbye_and_silence_does_not_keep_it() -> None:
         assert [(left.name, left.incarnation) for left in one.left] == [("a", "p1")]
         s.wires.cut.add("one:1")
         await s.member.leave()
+
+
+@pytest.mark.parametrize("reason", [INVALID_ARGUMENT, INVALID_NAME, PROTOCOL_VERSION_UNSUPPORTED])
+async def test_a_refusal_that_trying_again_cannot_change_ends_it(reason: Reason) -> None:
+    one = FakeCoordinator(
+        refusals={"register": [HeadgateError(reason, "labels: too long", metadata={"field": "labels"})]}
+    )
+    setting = Setting(one=one)
+    await setting.registry.open()
+    with pytest.raises(HeadgateError) as caught:
+        await asyncio.wait_for(setting.member.run(), 5)
+    assert caught.value.reason.name == reason.name and caught.value.metadata["field"] == "labels"
+    assert caught.value.message == "the coordinator refuses agent a for good: labels: too long"
+    assert not one.registered
+    await setting.registry.close()
+
+
+async def test_a_member_that_a_later_coordinator_refuses_for_good_goes_on_trying() -> None:
+    refused = HeadgateError(PROTOCOL_VERSION_UNSUPPORTED, "this coordinator speaks 7")
+    one = FakeCoordinator()
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.renewed)
+        one.refusals = {"renew": [HeadgateError(SESSION_EXPIRED, "gone")], "register": [refused] * 3}
+        await s.until(lambda: len(one.registered) == 2)
+        assert not s.member.trouble
+
+
+async def test_it_renews_when_it_is_told_to_and_never_so_late_that_its_session_could_end() -> None:
+    one = FakeCoordinator(ttl=60.0, renew_after=0.1)
+    async with Setting(one=one) as s:
+        await s.registry.saw_term(1)
+        s.registry.changed.set()
+        await s.until(lambda: len(one.renewed) >= 4)
+        one.ttl, one.renew_after = 0.3, 60.0
+        await s.until(lambda: len(one.renewed) >= 8)

@@ -168,3 +168,30 @@ async def test_they_are_described_by_name_and_in_no_list(client: Client) -> None
     assert not (await client(catalog.ListLogicalSourcesRequest())).logical_sources
     with pytest.raises(HeadgateError):
         await client(catalog.GetPhysicalSourceRequest(name="heartbeats"))
+
+
+async def test_what_feeds_them_is_shown_to_whoever_asks_for_it(client: Client) -> None:
+    await cluster(client, a="", b="", c="east")
+    await client(catalog.CreateAgentRequest(name="silent", address="127.0.0.1:7450", slots=4))
+    for name in ("heartbeats", "HEARTBEATS"):
+        (result,) = (await execute(client, f"SHOW PHYSICAL SOURCES FOR {name}")).results
+        assert [list(row.values[:4]) for row in result.table.rows] == [
+            [f"heartbeats@{agent}", "heartbeats", "AGENT", agent] for agent in "abc"
+        ]
+    (result,) = (await execute(client, "SHOW PHYSICAL SOURCES FOR worker_resources WHERE agent = 'b'")).results
+    assert [row.values[0] for row in result.table.rows] == ["agent_resources@b"]
+    assert not (await client(catalog.ListPhysicalSourcesRequest())).physical_sources, "nobody created them"
+
+
+async def test_what_feeds_them_is_listed_by_pages_and_filters_like_other_sources(client: Client) -> None:
+    await cluster(client, a="", b="", c="east")
+    request = catalog.ListPhysicalSourcesRequest(logical_source="heartbeats", page_size=2)
+    first = await client(request)
+    assert [source.agent for source in first.physical_sources] == ["a", "b"]
+    request.page_token = first.next_page_token
+    second = await client(request)
+    assert [source.agent for source in second.physical_sources] == ["c"] and not second.next_page_token
+    request = catalog.ListPhysicalSourcesRequest(logical_source="heartbeats", agent="B")
+    assert [source.name for source in (await client(request)).physical_sources] == ["heartbeats@b"]
+    request = catalog.ListPhysicalSourcesRequest(logical_source="heartbeats", type=catalog.SOURCE_TYPE_FILE)
+    assert not (await client(request)).physical_sources

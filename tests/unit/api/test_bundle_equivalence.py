@@ -8,6 +8,7 @@ import re
 from functools import cache, partial
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -142,6 +143,7 @@ def _bare(told: Any) -> str:
     return re.sub(r"(seconds|nanos): \d+", "", text)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(BEGINNINGS), st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=5))
 def test_a_bundle_does_what_planning_inside_its_transaction_would(first: list[str], then: list[str]) -> None:

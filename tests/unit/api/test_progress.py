@@ -62,3 +62,10 @@ async def test_a_report_on_a_session_that_has_ended_counts_for_nothing(client: C
         await client(renewal("session-gone", found[2].uid, found[2].epoch, 17))
     assert caught.value.reason is SESSION_EXPIRED
     assert not (await fragments(client))[2].HasField("progress")
+
+
+async def test_agents_are_told_which_fragments_may_still_run(client: Client) -> None:
+    await registered(client)
+    uids = sorted(fragment.uid for fragment in (await fragments(client)).values())
+    answer = await client(cluster.FindFragmentsRequest(uids=[*uids, "fragment-unknown"]))
+    assert sorted(answer.uids) == uids

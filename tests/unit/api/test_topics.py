@@ -157,6 +157,38 @@ async def test_topics_are_made_shown_described_and_dropped_in_sql(client: Client
     assert [result.skipped for result in done.results] == [False, True]
 
 
+async def test_sql_alters_what_may_change_and_says_what_may_not(client: Client) -> None:
+    await execute(client, "CREATE TOPIC Orders WITH (durability = 'WAL', linger = '5 ms')")
+    (done,) = (await execute(client, "ALTER TOPIC Orders SET ('retention.ms' = 60000) RESET (linger)")).results
+    assert (done.verb, done.skipped) == ("ALTER TOPIC", False)
+    settings = done.resources[0].topic.settings
+    assert (settings.retention.seconds, settings.linger.nanos) == (60, 100_000_000)
+    assert settings.durability == log.DURABILITY_WAL
+    for statement, named in (
+        ("ALTER TOPIC Orders SET (durability = 'OBJECT')", "durability"),
+        ("ALTER TOPIC Orders SET (retention = '1 h', partitions = 3)", "partitions"),
+        ("ALTER TOPIC Orders SET ('cleanup.policy' = 'compact')", "compacted"),
+        ("ALTER TOPIC Orders SET (linger = '1 h')", "linger is from 0 s to 1 m"),
+    ):
+        error = await client.refused(catalog.ExecuteStatementRequest(statement=statement), errors.INVALID_CONFIG)
+        assert named in error.message
+    missing = catalog.ExecuteStatementRequest(statement="ALTER TOPIC orders SET (retention = '1 h')")
+    await client.refused(missing, errors.TOPIC_NOT_FOUND)
+    after = (await client(log.GetTopicRequest(name="Orders"))).topic
+    assert after == done.resources[0].topic
+
+
+async def test_a_bundle_alters_topics_all_or_none(client: Client) -> None:
+    await execute(client, "CREATE TOPIC t")
+    before = (await client(log.GetTopicRequest(name="t"))).topic
+    failing = bundle("ALTER TOPIC t SET (retention = '1 h'); CREATE TOPIC u; ALTER TOPIC none RESET (linger)")
+    assert "item 0" in (await client.refused(failing, errors.TOPIC_NOT_FOUND)).message
+    assert (await client(log.GetTopicRequest(name="t"))).topic == before
+    done = await client(bundle("CREATE TOPIC u; ALTER TOPIC u SET (retention = '1 h'); ALTER TOPIC t RESET (linger)"))
+    assert [result.verb for result in done.results] == ["CREATE TOPIC", "ALTER TOPIC", "ALTER TOPIC"]
+    assert (await client(log.GetTopicRequest(name="u"))).topic.settings.retention.seconds == 3600
+
+
 async def test_a_bundle_makes_topics_beside_what_uses_them_all_or_none(client: Client) -> None:
     done = await client(
         bundle(

@@ -296,6 +296,7 @@ class Model:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 async def test_the_promises_hold_after_every_step(seed: int) -> None:
     model = Model(seed)

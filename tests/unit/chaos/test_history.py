@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.chaos.history import History, Hole, Place, Read, Written, violations
 
 P = Place("t", 0)
@@ -11,11 +17,12 @@ GOOD: Read = [(0, b"a:0"), (1, b"b:0"), (2, b"a:1"), (3, b"a:2")]
 def history() -> History:
     made = History()
     made.acknowledged[P] = {0: Written("a", 0), 1: Written("b", 0), 2: Written("a", 1)}
+    made.sent[P] = {"a": 4, "b": 1}
     return made
 
 
-def check(*reads: Read, holes: tuple[Hole, ...] = ()) -> list[str]:
-    return violations(history(), {P: reads}, {P: holes}, {})
+def check(*reads: Read, holes: tuple[Hole, ...] = (), may_lose: bool = True) -> list[str]:
+    return violations(history(), {P: reads}, {P: holes}, {}, lambda _: may_lose)
 
 
 def test_a_right_sequence_passes_also_with_records_that_nobody_was_told_of() -> None:
@@ -54,3 +61,82 @@ def test_consumers_that_see_different_things_are_noticed() -> None:
 
 def test_a_partition_that_nobody_read_is_noticed() -> None:
     assert violations(history(), {}, {}, {}) == [f"{P}: nobody read it"]
+
+
+def test_a_hole_in_a_topic_that_survives_the_loss_of_a_disk_is_noticed() -> None:
+    gap: Read = [*GOOD, (6, b"a:3")]
+    assert any("holes are reported" in found for found in check(gap, holes=(Hole(4, 6),), may_lose=False))
+
+
+def test_a_record_in_a_hole_is_noticed() -> None:
+    assert any("offset 3 holds a record" in found for found in check(GOOD, holes=(Hole(3, 4),)))
+
+
+def test_a_record_that_nobody_sent_is_noticed() -> None:
+    assert any("was never sent" in found for found in check([*GOOD, (4, b"c:0")]))
+    assert any("was never sent" in found for found in check([*GOOD, (4, b"a:4")]))
+
+
+def test_an_offset_that_comes_again_is_noticed() -> None:
+    assert any("came after" in found for found in check([*GOOD, (3, b"a:3")]))
+
+
+def test_what_only_the_second_consumer_saw_is_noticed() -> None:
+    assert any("different sequences" in found for found in check(GOOD, [*GOOD, (4, b"a:3")]))
+    assert any("different sequences" in found for found in check(GOOD, [*GOOD[:2], (2, b"a:2"), (3, b"a:1")]))
+
+
+PRODUCERS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=2, max_size=30)
+
+
+def run(producers: list[str]) -> tuple[History, list[tuple[int, bytes]]]:
+    """What happens when nothing goes wrong: every record acknowledged, at the next offset."""
+    made, read = History(), []
+    for offset, producer in enumerate(producers):
+        number = made.sent[P].get(producer, 0)
+        made.sent[P][producer] = number + 1
+        made.acknowledged[P][offset] = Written(producer, number)
+        read.append((offset, f"{producer}:{number}".encode()))
+    return made, read
+
+
+def lose(read: list[tuple[int, bytes]], at: int) -> Read:
+    return read[:at] + read[at + 1 :]
+
+
+def close_up(read: list[tuple[int, bytes]], at: int) -> Read:
+    """A lost record whose place the others took."""
+    return [(offset - (offset > at), value) for offset, value in lose(read, at)]
+
+
+def double(read: list[tuple[int, bytes]], at: int) -> Read:
+    return [*read, (len(read), read[at][1])]
+
+
+def swap(read: list[tuple[int, bytes]], at: int) -> Read:
+    other = (at + 1) % len(read)
+    changed = list(read)
+    changed[at], changed[other] = (at, read[other][1]), (other, read[at][1])
+    return changed
+
+
+def skip(read: list[tuple[int, bytes]], at: int) -> Read:
+    """Offsets that nobody reported as lost."""
+    return [(offset + (offset >= at), value) for offset, value in read]
+
+
+@given(PRODUCERS)
+def test_a_run_without_faults_has_no_violations(producers: list[str]) -> None:
+    made, read = run(producers)
+    assert violations(made, {P: [read, list(read)]}, {}, {}) == []
+
+
+@pytest.mark.parametrize("fault", [lose, close_up, double, swap, skip])
+@given(producers=PRODUCERS, data=st.data())
+def test_a_planted_fault_is_noticed_wherever_it_is(
+    fault: Callable[[list[tuple[int, bytes]], int], Read], producers: list[str], data: st.DataObject
+) -> None:
+    made, read = run(producers)
+    broken = fault(read, data.draw(st.integers(0, len(read) - 1)))
+    assert violations(made, {P: [broken, broken]}, {}, {}), "both consumers saw the same wrong thing"
+    assert violations(made, {P: [read, broken]}, {}, {}), "one of them saw it"

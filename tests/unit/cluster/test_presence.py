@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -47,7 +49,7 @@ async def test_a_session_that_is_renewed_lives_and_one_that_is_not_ends_with_its
     kept, lost = await opened(store), await opened(store)
     await store.write(lambda tx: sessions.acquire(tx, "partition", "p/0", lost))
     for _ in range(16):
-        assert await presence.renew(kept) == 0.3
+        assert (await presence.renew(kept)).ttl == 0.3
         await asyncio.sleep(0.05)
     assert await alive(store) == [kept]
     grant = await store.read(lambda tx: sessions.get_grant(tx, "partition", "p/0"))
@@ -66,7 +68,7 @@ async def test_a_new_leader_gives_every_session_its_full_ttl(store: InlineStore)
     await asyncio.sleep(0)
     await asyncio.sleep(0.2)
     assert await alive(store) == [session]
-    assert await presence.renew(session) == 0.5
+    assert (await presence.renew(session)).ttl == 0.5
     running.cancel()
 
 
@@ -107,4 +109,52 @@ async def test_the_leaders_own_session_is_left_alone(store: InlineStore) -> None
     await asyncio.sleep(0)
     await asyncio.sleep(0.2)
     assert len(await store.read(sessions.list_sessions)) == 1
+    running.cancel()
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+
+async def test_agents_renew_in_groups_that_are_spread_evenly_and_never_later_than_they_should(
+    store: InlineStore,
+) -> None:
+    clock = Hands()
+    presence = Presence(store, clock=clock, interval=60.0)
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    due = {await opened(store, ttl=6.0): 1000.0 + 0.01 * number for number in range(100)}
+    moments: dict[str, list[float]] = {uid: [] for uid in due}
+    while clock.now < 1020.0:
+        uid = min(due, key=lambda one: due[one])
+        # Answers and timers are a little late, and clocks of agents go a little fast or slow.
+        clock.now = max(clock.now, due[uid] + 0.003)
+        renewed = await presence.renew(uid)
+        assert 0 < renewed.renew_after <= 2.1, "a third of the TTL, and what a group may be early"
+        due[uid] = clock.now + renewed.renew_after * (0.99 if uid < "n" else 1.0)
+        moments[uid].append(clock.now)
+    last = [seen[-2:] for seen in moments.values()]
+    assert all(1.9 <= later - earlier <= 2.1 for earlier, later in last)
+    groups = Counter(round(later % 2.0 / 0.5) % 4 for _, later in last)
+    assert len(groups) == 4 and min(groups.values()) >= 10, groups
+    running.cancel()
+
+
+async def test_many_agents_make_more_groups_not_larger_ones(store: InlineStore) -> None:
+    clock = Hands()
+    presence = Presence(store, clock=clock, interval=60.0)
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0)
+    uids = [await opened(store, ttl=6.0) for _ in range(600)]
+    groups = Counter([round((await presence.renew(uid)).renew_after, 6) for uid in uids])
+    assert len(groups) == 12 and max(groups.values()) <= 100, groups
     running.cancel()

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from headgate.engine import v1 as engine
+from headgate_common.config import describe, load
 from headgate_common.errors import HeadgateError
+from headgate_engine import jars
+from headgate_engine.class_archive import archive, options
+from headgate_engine.config import EngineConfig, SparkConfig
 from headgate_engine.fragments.kafka import client_options, connector_options
-from headgate_engine.jars import jar_paths, kafka_jars
-from headgate_engine.spark import executor_archive, java_problem
+from headgate_engine.jars import jar_paths, kafka_jars, s3_jars, s3_paths
+from headgate_engine.s3 import bucket_settings
+from headgate_engine.spark import SparkHost, executor_archive, java_problem
 
 
 def test_a_missing_jdk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +56,65 @@ def test_the_jars_are_all_there_or_none(tmp_path: Path, monkeypatch: pytest.Monk
     assert kafka_jars() == []
     paths[3].touch()
     assert kafka_jars() == paths
+
+
+def test_the_jars_for_s3_are_those_and_our_own_class_compiled_from_its_present_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_SPARK_JARS", str(tmp_path))
+    *fetched, compiled = s3_paths()
+    for path in fetched:
+        path.touch()
+    assert s3_jars() == []
+    compiled.touch()
+    assert s3_jars() == [*fetched, compiled]
+    monkeypatch.setattr(jars, "checkpoint_source", lambda: "another")
+    assert s3_jars() == [], "a jar of another source was taken"
+
+
+def test_the_engine_reaches_a_bucket_as_it_is_told_unless_it_is_configured_otherwise() -> None:
+    access = engine.S3Access(endpoint="http://store:9000", region="eu-1", path_style=True)
+    own = "fs.s3a.bucket.b."
+    assert bucket_settings("s3a://b/checkpoints", access, {}.get) == {
+        f"{own}endpoint": "http://store:9000",
+        f"{own}connection.ssl.enabled": "false",
+        f"{own}endpoint.region": "eu-1",
+        f"{own}path.style.access": "true",
+    }
+    known = {"fs.s3a.endpoint": "http://other", f"{own}endpoint.region": "us-1", "fs.s3a.path.style.access": "false"}
+    assert bucket_settings("s3a://b/checkpoints", access, known.get) == {f"{own}connection.ssl.enabled": "false"}
+    assert bucket_settings("s3a://b/checkpoints", engine.S3Access(), {}.get) == {}
+
+
+def test_keys_of_a_store_are_no_arguments_of_the_jvm_and_not_shown() -> None:
+    conf = {"spark.hadoop.fs.s3a.secret.key": "hush", "spark.hadoop.fs.s3a.access.key": "me", "spark.cores.max": "2"}
+    host = SparkHost(SparkConfig(conf=conf))
+    try:
+        settings = host._settings("")
+    finally:
+        host.stop()
+    assert "hush" not in str(settings)
+    assert settings["spark.cores.max"] == "2"
+    loaded = load(EngineConfig, service="engine", flags=[f"spark.conf.{key}={value}" for key, value in conf.items()])
+    shown = str(describe(loaded))
+    assert "hush" not in shown
+    assert "spark.cores.max=2" in shown
+
+
+def test_an_archive_of_classes_is_used_where_one_was_made_for_just_these_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_SPARK_JARS", str(tmp_path / "jars"))
+    first = tmp_path / "first.jar"
+    first.write_text("one")
+    assert archive([]) != archive([str(first)])
+    assert options([str(first)]) == ""
+    made = archive([str(first)])
+    made.parent.mkdir()
+    made.touch()
+    assert f"-XX:SharedArchiveFile={made}" in options([str(first)])
+    first.write_text("another")
+    assert options([str(first)]) == ""
 
 
 def test_the_archive_works_where_nothing_of_ours_is_installed(tmp_path: Path) -> None:

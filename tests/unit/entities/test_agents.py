@@ -207,7 +207,7 @@ async def test_drop_checks_the_uid_and_may_miss(made: Catalog) -> None:
     assert (await made.apply(catalog.DropAgentRequest(name="a", uid=agent.uid))).uid == agent.uid
 
 
-async def test_agents_are_listed_by_state_room_group_and_zone(made: Catalog) -> None:
+async def test_agents_are_listed_by_state_room_group_zone_and_address(made: Catalog) -> None:
     await made.agent("a", slots=1, zone="z")
     await made.agent("b", slots=5, group="g")
     await made.agent("c", slots=5, active=False)
@@ -221,6 +221,9 @@ async def test_agents_are_listed_by_state_room_group_and_zone(made: Catalog) -> 
     assert await names(min_free_slots=2) == ["b", "c"]
     assert await names(group="g") == ["b"]
     assert await names(zone="z") == ["a"]
+    (b,) = (await made.read(lambda tx: agents.list_agents(tx, catalog.ListAgentsRequest(group="g")))).agents
+    assert await names(address=b.address) == ["b"]
+    assert await names(address="elsewhere:1") == []
 
 
 async def test_links_are_listed_by_agent_in_order(made: Catalog) -> None:

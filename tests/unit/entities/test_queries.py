@@ -220,7 +220,7 @@ async def test_stop_and_drop_check_name_and_uid(made: Catalog) -> None:
     assert await made.apply(catalog.DropQueryRequest(name="ghost", allow_missing=True)) is None
 
 
-async def test_queries_are_listed_by_state_agent_sink_and_prefix(made: Catalog) -> None:
+async def test_queries_are_listed_by_state_agent_sink_prefix_and_uid(made: Catalog) -> None:
     for name in ("a", "b"):
         await made.agent(name)
     await made.sink("s", "a")
@@ -238,6 +238,9 @@ async def test_queries_are_listed_by_state_agent_sink_and_prefix(made: Catalog) 
     assert await names(agent="A") == ["q1", "r1"]
     assert await names(sink="S") == ["q1"]
     assert await names(name_prefix="q") == ["q1", "q2"]
+    (q2,) = (await made.read(lambda tx: queries.list_queries(tx, catalog.ListQueriesRequest(name_prefix="q2")))).queries
+    assert await names(uid=q2.uid) == ["q2"]
+    assert await names(uid="query-unknown") == []
 
 
 async def test_fragments_and_stories_come_in_pages(made: Catalog) -> None:

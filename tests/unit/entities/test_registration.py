@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
+from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError, Reason
 from headgate_coordinator import errors
+from headgate_coordinator.api.membership import MembershipService
 from headgate_coordinator.catalog import agent_rows, operations, registration, schema, sessions
 from headgate_coordinator.catalog.registration import Registered
 from headgate_coordinator.catalog.tx import Tx
+from headgate_coordinator.cluster.presence import Renewed
 from tests.unit.entities.kit import Catalog
 
 TTL = 6.0
@@ -73,7 +78,7 @@ async def test_a_new_agent_gets_a_row_and_a_session(made: Catalog) -> None:
 async def test_registering_again_changes_nothing(made: Catalog) -> None:
     first = await register(made)
     position = made.store.changes.position
-    assert await register(made) == first
+    assert await register(made) == replace(first, again=True)
     assert made.store.changes.position == position
 
 
@@ -102,6 +107,44 @@ async def test_a_second_process_is_refused_while_the_first_answers(made: Catalog
     assert second.session.uid != first.session.uid
     (left,) = await made.rows(schema.sessions)
     assert left.uid == second.session.uid
+
+
+async def test_a_process_that_a_poll_found_first_gets_a_session_of_its_own(made: Catalog) -> None:
+    """Not that of its predecessor, with all that was granted to it."""
+    first = await register(made)
+    await set_state(made, first.agent.uid, state="ACTIVE", incarnation="process-2")
+    second = await register(made, incarnation="process-2")
+    assert second.session.uid != first.session.uid and not second.again
+    assert second.session.holder == "agent/a/process-2"
+    left = await made.read(lambda tx: [session.uid for session in sessions.list_sessions(tx)])
+    assert left == [second.session.uid]
+
+
+async def test_a_process_that_was_replaced_cannot_come_back_by_a_call_that_comes_late(made: Catalog) -> None:
+    await register(made)
+    replaced = await register(made, incarnation="process-2")
+    assert replaced.agent.state == catalog.AGENT_STATE_UNREACHABLE
+    await refused(made, errors.AGENT_DROPPED, incarnation="process-1")
+    assert (await register(made, incarnation="process-2")).session.uid == replaced.session.uid
+
+
+async def test_registering_again_renews_the_session(made: Catalog) -> None:
+    renewed: list[str] = []
+
+    class Renewals:
+        async def renew(self, uid: str, version: int, reports: Sequence[cluster.FragmentReport]) -> Renewed:
+            renewed.append(uid)
+            return Renewed(TTL, TTL / 3)
+
+    class Leading:
+        def require_term(self) -> None:
+            return None
+
+    service = MembershipService(made.store, Leading(), Renewals(), made.rules, TTL)  # type: ignore[arg-type]
+    first = await service.register_agent(request(), Call(peer="a", timeout=1.0))
+    assert renewed == [], "everybody counts from when it was opened"
+    again = await service.register_agent(request(), Call(peer="a", timeout=1.0))
+    assert renewed == [first.session_id] == [again.session_id]
 
 
 async def test_incompatible_versions_are_refused(made: Catalog) -> None:

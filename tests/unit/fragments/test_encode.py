@@ -17,7 +17,8 @@ from headgate_agent.fragments.formats.csv_decode import CsvDecoder, CsvOptions
 from headgate_agent.fragments.formats.csv_encode import CsvEncoder
 from headgate_agent.fragments.formats.json_decode import JsonDecoder
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
-from headgate_agent.fragments.types import arrow_schema, columns_of, read_type, spark_arrow_type
+from headgate_agent.fragments.types import arrow_schema, columns_of, spark_arrow_type
+from headgate_common.column_types import read_type
 from tests.integration.planner_spark.expressions import TYPES_SCHEMA
 from tests.unit.fragments.generated import ROWS
 from tests.unit.fragments.kit import schema_of

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import v1 as catalog
-from headgate_agent.fragments.types import arrow_schema, arrow_type, columns_of, read_type, spark_arrow_type
+from headgate_agent.fragments.types import arrow_schema, arrow_type, columns_of, spark_arrow_type
+from headgate_common.column_types import read_type
 from headgate_coordinator.sql import types as planner
 from headgate_coordinator.sql.types import TYPES, DataType, Kind, StructField
 

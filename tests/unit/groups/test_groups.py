@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from headgate.log import v1 as log
-from headgate_agent.groups.events import GroupRefused, GroupState, Join, Joined, Refusal, Sync, Synced
+from headgate_agent.groups.events import (
+    GroupRefused,
+    GroupState,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Refusal,
+    Sync,
+    Synced,
+)
 from headgate_agent.groups.groups import Groups
 from headgate_common.errors import HeadgateError
-from tests.unit.kafka.kit import Agent, Cluster, running_cluster
+from tests.unit.kafka.kit import COORDINATOR, Agent, Cluster, running_cluster
 from tests.unit.kafka.test_every_version import create
 from tests.unit.kafka.wire import Wire
 
@@ -249,3 +260,70 @@ def test_members_of_a_group_that_is_not_led_yet_are_unknown_and_make_no_group(cl
         assert await agent.groups.describe("g") is None
 
     cluster.run(scenario())
+
+
+def test_an_agent_that_leaves_gives_its_groups_back_and_takes_none(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        agent, other = cluster.agents["agent-0"], cluster.agents["agent-1"]
+        await member(agent.groups, group)
+        led = await agent.groups.led(group)
+        first = Join(led.next_request(), "", "static", "c", "/h", 30, 30, "consumer", RANGE, "m2")
+        waiting = asyncio.ensure_future(led.ask(first, Joined))
+        await asyncio.sleep(0)
+        await agent.groups.leave()
+        assert (await waiting).refusal is Refusal.NOT_COORDINATOR
+        with pytest.raises(GroupRefused) as caught:
+            await agent.groups.led(group)
+        assert caught.value.refusal is Refusal.COORDINATOR_NOT_AVAILABLE
+        stored = await other.groups._catalog.get(group)
+        assert stored is not None and stored.leader == "", "nobody need wait for the end of the session"
+
+    group = led_by(cluster, "agent-0")
+    cluster.run(scenario())
+
+
+def test_closing_leaves_no_task_behind_though_the_coordinator_does_not_answer(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        agent = cluster.agents["agent-0"]
+        await member(agent.groups, group)
+        before = asyncio.all_tasks()
+        cluster.transport.cut.add(COORDINATOR)
+        led = await agent.groups.led(group)
+        await led.ask(Leave(led.next_request(), [("m", None)]), Left)
+        assert led.stores, "the empty generation is on its way"
+        agent.groups._give_up(led)
+        loading = asyncio.ensure_future(agent.groups.led(another))
+        await asyncio.sleep(0.01)
+        await agent.groups.close()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        assert not {task for task in asyncio.all_tasks() - before if not task.done()}
+        cluster.transport.cut.discard(COORDINATOR)
+
+    group = led_by(cluster, "agent-0")
+    another = next(name for number in range(1000) if leader(cluster, name := f"other-{number}").name == "agent-0")
+    cluster.run(scenario())
+
+
+def test_a_group_too_many_is_refused_by_the_protocols_own_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        groups = cluster.agents["agent-0"].groups
+        for group in ("a", "b"):
+            await member(groups, group)
+        with pytest.raises(GroupRefused) as caught:
+            await groups.led("c")
+        assert caught.value.refusal is Refusal.POLICY_VIOLATION
+        assert "2 are allowed" in caught.value.message
+
+    with running_cluster(tmp_path, most_groups=2) as cluster:
+        cluster.run(scenario())
+        values = {
+            "group_id": "c",
+            "session_timeout": 30_000,
+            "rebalance_timeout": 30_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b"m"}],
+        }
+        with Wire(cluster.agents["agent-0"].address) as wire:
+            assert wire.ask(11, 9, values).error_code is ErrorCode.policy_violation

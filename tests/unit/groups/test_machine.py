@@ -326,6 +326,34 @@ def test_a_session_timeout_out_of_bounds_is_refused(timeout: float) -> None:
     assert group.joined(group.join(session_timeout=timeout)).refusal is R.INVALID_SESSION_TIMEOUT
 
 
+def test_what_a_member_says_of_itself_is_bounded_alone_and_with_the_others() -> None:
+    group = Group(Rules(member_bytes=100, group_bytes=250))
+    said = (("range", b"m" * 95),)
+    assert group.joined(group.join(protocols=(("range", b"m" * 96),))).refusal is R.POLICY_VIOLATION
+    for _ in range(2):
+        group.join(needs_id=False, protocols=said)
+    assert group.joined(group.join(protocols=said)).refusal is R.POLICY_VIOLATION, "two hold 200 of 250"
+    assert group.joined(group.join(protocols=(("range", b"m" * 40),))).refusal is R.MEMBER_ID_REQUIRED
+
+
+def test_a_member_that_says_something_else_takes_no_more_room_than_that() -> None:
+    group = Group(Rules(group_bytes=300))
+    (only,) = group.stable(1)
+    for _ in range(5):
+        again = group.join(only, protocols=(("range", b"m" * 280),))
+        assert group.joined(again).refusal is None
+    assert group.joined(group.join(only, protocols=(("range", b"m" * 300),))).refusal is R.POLICY_VIOLATION
+
+
+def test_assignments_are_bounded() -> None:
+    group = Group(Rules(group_bytes=300))
+    joined = group.joined(group.join(needs_id=False))
+    too_long = group.sync(joined.member_id, assignments={joined.member_id: b"a" * 300})
+    assert group.answers[too_long].refusal is R.POLICY_VIOLATION
+    request = group.sync(joined.member_id, assignments={joined.member_id: b"a" * 100})
+    assert group.answers[request].assignment == b"a" * 100
+
+
 def test_a_group_has_no_more_members_than_it_may() -> None:
     group = Group(Rules(max_size=2))
     group.stable(2)

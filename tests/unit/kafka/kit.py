@@ -45,6 +45,7 @@ from headgate_common.ids import RandomIds
 from headgate_common.settings import TlsConfig
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
 from headgate_coordinator.config import CoordinatorConfig, Timings
+from headgate_coordinator.config import Limits as CoordinatorLimits
 from headgate_coordinator.coordinator import Coordinator
 
 T = TypeVar("T")
@@ -112,6 +113,7 @@ class Cluster:
     # What stays in memory of records that segments hold.
     kept_bytes: int = 64 << 20
     session_ttl: float = 10.0
+    most_groups: int = 10_000
     store: Any = None
 
     @property
@@ -126,7 +128,9 @@ class Cluster:
         ids = RandomIds(random.Random(1))
         store = self.store = InlineStore(InlineDatabase(), clock=self.clock, ids=ids)
         coordinator = Coordinator(
-            CoordinatorConfig(timings=Timings(session_ttl=self.session_ttl)),
+            CoordinatorConfig(
+                timings=Timings(session_ttl=self.session_ttl), limits=CoordinatorLimits(groups=self.most_groups)
+            ),
             store=store,
             transport=self.transport,
             clock=self.clock,
@@ -204,7 +208,7 @@ class Cluster:
         )
         stack.push_async_callback(groups.close)
         fragments = FragmentService(registry, name, Load(self.clock, lambda: 0))
-        offsets = make_offsets(name, groups, self.transport)
+        offsets = make_offsets(name, groups, self.transport, self.config)
         records = LogService(
             broker, transport=self.transport, clock=self.clock, source=source, name=name, groups=offsets
         )
@@ -228,7 +232,7 @@ class Cluster:
         """A graceful stop."""
         agent = self.agents.pop(name)
         await agent.broker.leave()
-        await agent.groups.close()
+        await agent.groups.leave()
         await agent.member.leave()
         await agent.stack.aclose()
         del self.transport.dispatchers[f"{name}:7410"]
@@ -261,13 +265,26 @@ CONFIG = KafkaConfig(listen="127.0.0.1:0", limits=LIMITS, groups=GROUPS)
 
 @contextmanager
 def running_cluster(
-    folder: Path, *, agents: int = 1, kept_bytes: int = 64 << 20, session_ttl: float = 10.0, **settings: Any
+    folder: Path,
+    *,
+    agents: int = 1,
+    kept_bytes: int = 64 << 20,
+    session_ttl: float = 10.0,
+    most_groups: int = 10_000,
+    **settings: Any,
 ) -> Iterator[Cluster]:
     """`settings` are those of KafkaConfig. Sessions are long unless a test waits for the end of one."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    cluster = Cluster(folder, replace(CONFIG, **settings), loop, kept_bytes=kept_bytes, session_ttl=session_ttl)
+    cluster = Cluster(
+        folder,
+        replace(CONFIG, **settings),
+        loop,
+        kept_bytes=kept_bytes,
+        session_ttl=session_ttl,
+        most_groups=most_groups,
+    )
     try:
         cluster.run(cluster.start(agents))
         yield cluster

@@ -162,12 +162,18 @@ def _(wire: Wire, version: int, name: str) -> None:
     def at(timestamp: int) -> Any:
         topics = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]
         ((found,),) = [one.partitions for one in wire.ask(2, version, {"replica_id": -1, "topics": topics}).topics]
-        assert found.error_code is NONE
         return found
 
     assert (at(-1).offset, at(-2).offset) == (3, 0)
     assert (at(4000).offset, at(4000).timestamp) == (0, 5000)
     assert (at(6000).offset, at(6000).timestamp) == (-1, -1)
+    assert {at(timestamp).error_code for timestamp in (-1, -2, 4000, 6000)} == {NONE}
+    for timestamp, since, offset, found_at in ((-3, 7, 0, 5000), (-4, 8, 0, -1), (-5, 9, -1, -1)):
+        found = at(timestamp)
+        known = version >= since
+        assert found.error_code is (NONE if known else ErrorCode.unsupported_version)
+        assert (found.offset, found.timestamp) == ((offset, found_at) if known else (-1, -1))
+    assert at(-6).error_code is ErrorCode.unsupported_version
 
 
 @check("OffsetForLeaderEpoch")

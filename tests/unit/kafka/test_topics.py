@@ -125,6 +125,10 @@ def test_settings_for_good_are_minus_one(wire: Wire) -> None:
     assert wire.ask(19, 7, {"topics": [topic], "timeout": 5000}).topics[0].error_code is NONE
     found = configured(wire, "t")
     assert (found["retention.ms"], found["retention.bytes"]) == ("-1", "-1")
+    for name in ("retention.ms", "retention.bytes"):
+        nothing = topic | {"name": "u", "configs": [{"name": name, "value": "0"}]}
+        (refused,) = wire.ask(19, 7, {"topics": [nothing], "timeout": 5000}).topics
+        assert refused.error_code is ErrorCode.invalid_config
 
 
 def test_a_fetch_with_an_old_leader_epoch_is_fenced(wire: Wire) -> None:

@@ -365,6 +365,14 @@ async def test_offsets_are_reserved_before_they_are_acknowledged() -> None:
         assert bench.catalog.reserved >= partition.durable
 
 
+async def test_records_that_are_on_their_way_together_stay_within_what_is_reserved() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead(reserve_ahead=3, segment_age=60)
+    for _ in range(5):
+        answers = await asyncio.gather(*(partition.produce(batch(b"x", 2)) for _ in range(4)))
+        assert bench.catalog.reserved >= max(answer.next_offset for answer in answers)
+
+
 async def test_producers_are_held_back_while_nothing_can_be_uploaded() -> None:
     bench = Bench(Durability.WAL)
     partition = await bench.lead(max_unflushed_bytes=500)

@@ -55,7 +55,7 @@ class HostileFiles:
             self.fail_cuts -= 1
             raise OSError(errno.EIO, "Input/output error")
         del self.files[number][size:]
-        self.synced[number] = min(self.synced[number], size)
+        self.synced[number] = size
 
     async def remove(self, number: int) -> None:
         del self.files[number]
@@ -108,6 +108,16 @@ def test_a_torn_tail_costs_only_what_was_not_answered(cut: int, count: int) -> N
         assert found[count:] in ([], [b"torn" * 100])
 
     asyncio.run(scenario())
+
+
+async def test_what_is_recovered_is_synced_though_its_process_died_before_it_could() -> None:
+    files = HostileFiles()
+    wal = Wal(files)
+    await wal.recover()
+    await wal.append(entry(b"h", [b"written"]))
+    files.synced[1] = 0
+    assert await bodies(files) == [b"written"]
+    assert files.synced[1] == len(files.files[1]) > 0
 
 
 async def test_damage_in_an_older_file_is_not_taken_for_a_torn_tail() -> None:

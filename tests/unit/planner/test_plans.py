@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from google.protobuf import text_format
 
 from headgate.catalog import v1 as catalog
@@ -181,6 +182,7 @@ def test_catalog_is_asked_only_for_what_the_statement_names() -> None:
     assert view.asked == {"logical_source": 1, "physical_sources": 1, "sink": 1, "agents": 1, "links": 1}
 
 
+@pytest.mark.slow
 def test_plans_do_not_depend_on_the_process_that_makes_them() -> None:
     program = (
         "import hashlib; from tests.unit.planner.kit import cases, corpus_files, outcome\n"

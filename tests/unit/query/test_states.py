@@ -22,6 +22,7 @@ from headgate_coordinator.query.states import (
     Start,
     StopHard,
     Unregister,
+    Waiting,
     decide,
     span,
 )
@@ -133,6 +134,7 @@ def heal(world: World) -> None:
         world.agents[uid] = replace(agent, active=True, lost=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(worlds())
 def test_from_any_situation_agents_that_cooperate_bring_the_query_where_it_should_be(world: World) -> None:
@@ -150,6 +152,7 @@ def test_from_any_situation_agents_that_cooperate_bring_the_query_where_it_shoul
         assert all(times == 1 for times in world.returned.values()), "slots were returned twice"
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(worlds(), st.data())
 def test_whatever_agents_and_answers_do_no_step_is_illegal_and_the_end_is_reached_once_they_heal(
@@ -185,6 +188,7 @@ def test_whatever_agents_and_answers_do_no_step_is_illegal_and_the_end_is_reache
         assert world.deleted and not any(world.runs.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_an_unsettled_query_with_nothing_to_do_says_what_it_waits_for(world: World) -> None:
@@ -206,6 +210,7 @@ def test_agents_that_do_not_answer_and_fragments_that_back_off_are_left_alone(wo
         assert world.agents[one.agent].active and not one.backing_off and one.held
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_deciding_is_pure(world: World) -> None:
@@ -295,7 +300,19 @@ def test_the_drain_deadline_makes_a_soft_stop_hard() -> None:
     found = decide(
         query("STOPPING", "STOPPED", stop_mode="SOFT", drain_late=True), [fragment(1, "RUNNING")], {"a": agent("a")}
     )
-    assert found.writes == (StopHard("the drain deadline has passed"),)
+    assert found.writes == (StopHard("stopped hard after the drain deadline; what was in flight is lost"),)
+
+
+def test_a_soft_stop_that_became_hard_says_so_while_it_stops_and_when_it_has() -> None:
+    agents = {"a": agent("a")}
+    became_hard = query("STOPPING", "STOPPED", stop_mode="HARD", drain_abandoned=True)
+    found = decide(became_hard, [fragment(1, "RUNNING")], agents)
+    assert found.waiting == Waiting("FRAGMENTS_STOPPING", "its fragments are stopped hard after the drain deadline")
+    (end,) = decide(became_hard, [fragment(1, "STOPPED", held=False)], agents).writes
+    assert end == SetState("STOPPED", "every fragment is gone, stopped hard after the drain deadline", None)
+    asked = query("STOPPING", "STOPPED", stop_mode="HARD")
+    (end,) = decide(asked, [fragment(1, "STOPPED", held=False)], agents).writes
+    assert end == SetState("STOPPED", "every fragment is gone, as was asked for", None)
 
 
 def test_a_soft_stop_brings_a_broken_fragment_up_again_to_drain_it() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate_common.durations import show_duration
 from headgate_coordinator.catalog.log import settings
-from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.parse import parse_statements
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate_coordinator.sql.durations import MAX_DURATION_US, parse_duration, show_duration
+from headgate_common.durations import MAX_DURATION_US, parse_duration, show_duration
 from headgate_coordinator.sql.starts import parse_start
 
 

@@ -174,6 +174,7 @@ def test_any_text(text: str) -> None:
     outcome(text)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(WORDS + STRANGE), max_size=40))
 def test_any_sequence_of_words(words: list[str]) -> None:
@@ -181,6 +182,7 @@ def test_any_sequence_of_words(words: list[str]) -> None:
     outcome("SELECT " + " ".join(words))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SEEDS), st.data())
 def test_mutated_statements(text: str, data: st.DataObject) -> None:
@@ -280,6 +282,7 @@ def test_nesting_within_the_limit_is_read(name: str) -> None:
     assert outcome(before + opening * depth + inner + closing * depth) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["AND", "OR", "+", "||", "*", "UNION ALL SELECT"])
 def test_long_chains(operator: str) -> None:
     assert outcome("SELECT a" + f" {operator} a" * 300) is None

@@ -7,10 +7,12 @@ it is the folder `checkpoints` of the object store, which agents of a group shar
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from headgate.engine import v1 as engine
 from headgate_agent.engines import Engines
 from headgate_agent.errors import OBJECT_STORE_UNAVAILABLE
 from headgate_agent.log.assembly import local_folder
@@ -20,6 +22,7 @@ from headgate_common.errors import HeadgateError
 FOLDER = "checkpoints"
 # What Spark calls the stores that have another name here.
 _SPARK_SCHEMES = {"s3": "s3a", "az": "abfss"}
+_TRUE = ("true", "1", "yes")
 
 
 def checkpoint_uri(chosen: str, object_store: str, data: Path) -> str:
@@ -34,9 +37,32 @@ def checkpoint_uri(chosen: str, object_store: str, data: Path) -> str:
     return f"{url._replace(scheme=scheme).geturl().rstrip('/')}/{FOLDER}"
 
 
+def s3_access(uri: str, options: Mapping[str, str], environment: Mapping[str, str]) -> engine.S3Access | None:
+    """How engines reach a checkpoint in S3: as the agent reaches its objects there, but for the keys, of which engines
+    have their own. None where it is elsewhere."""
+    if urlparse(uri).scheme != "s3a":
+        return None
+
+    def found(*names: str) -> str:
+        told = (options.get(name) or options.get(f"aws_{name}") for name in names)
+        around = (environment.get(f"AWS_{name.upper()}") for name in names)
+        return next((value for value in (*told, *around) if value), "")
+
+    endpoint = found("endpoint", "endpoint_url")
+    virtual = found("virtual_hosted_style_request").lower() in _TRUE
+    return engine.S3Access(
+        endpoint=endpoint,
+        region=found("region", "default_region"),
+        path_style=bool(endpoint) and not virtual,
+    )
+
+
 class Checkpoints:
-    def __init__(self, uri: str, engines: Engines, work: Work) -> None:
+    """Where they are: `s3` says how engines reach them, where that is S3."""
+
+    def __init__(self, uri: str, engines: Engines, work: Work, s3: engine.S3Access | None = None) -> None:
         self.uri = uri
+        self.s3 = s3
         self._engines = engines
         self._work = work
 
@@ -45,7 +71,10 @@ class Checkpoints:
         anything else."""
         url = urlparse(self.uri)
         if url.scheme not in ("", "file"):
-            await self._engines.delete_checkpoint(fragment_uid, self.uri)
+            request = engine.DeleteCheckpointRequest(
+                fragment_uid=fragment_uid, checkpoint=self.uri, checkpoint_s3=self.s3
+            )
+            await self._engines.delete_checkpoint(request)
             return
         folder = Path(unquote(url.path)) / fragment_uid
         await self._work.run(partial(_remove, folder))

@@ -43,6 +43,12 @@ class FragmentConfig:
     )
     threads: int = setting(4, "Threads that read and write files and encode rows.", minimum=1)
     sample_interval: Seconds = setting(1.0, "How often the built-in sources give a row about this agent.", minimum=0.01)
+    leftover_interval: Seconds = setting(
+        3600.0, "How often checkpoints of fragments that run no more are looked for in the object store.", minimum=0.01
+    )
+    leftover_grace: Seconds = setting(
+        3600.0, "How long it must be known of a fragment that it runs no more until its checkpoint goes.", minimum=0.0
+    )
     result_patience: Seconds = setting(
         15.0, "A temporary query whose rows nobody reads for so long ends.", minimum=0.01
     )

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.types import Column, ColumnType, arrow_type, read_type
+from headgate_agent.fragments.types import Column, arrow_type
+from headgate_common.column_types import ColumnType, read_type
 from headgate_common.errors import HeadgateError
 
 # A boolean array, or a boolean scalar, with NULLs.

@@ -418,7 +418,6 @@ def _assignment(request: cluster.RegisterFragmentRequest, *, resumed: bool = Fal
         query=request.query,
         query_uid=request.query_uid,
         plan=request.plan,
-        edges=tuple(request.edges),
         topics={topic.edge: topic for topic in request.topics},
         errors=request.errors if request.HasField("errors") else None,
         mode=request.mode,

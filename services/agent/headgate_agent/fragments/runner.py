@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,7 +32,6 @@ class Assignment:
     query: str
     query_uid: str
     plan: catalog.FragmentPlan
-    edges: Sequence[catalog.EdgePlan]
     # Topics of the edges, by the ordinal of the edge.
     topics: Mapping[int, cluster.EdgeTopic] = field(default_factory=dict)
     # Where records go that cannot be read.

@@ -183,6 +183,7 @@ class AgentRunner:
             errors=_access(assignment.errors) if assignment.errors is not None and not direct else None,
             settings=settings,
             checkpoint=self.checkpoints.uri,
+            checkpoint_s3=self.checkpoints.s3,
         )
 
     def _missing_topic(self, request: engine.StartFragmentRequest) -> str:

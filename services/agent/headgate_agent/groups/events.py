@@ -35,6 +35,7 @@ class Refusal(Enum):
     GROUP_ID_NOT_FOUND = "there is no such group"
     INVALID_GROUP_ID = "that is no name for a group"
     OFFSET_METADATA_TOO_LARGE = "the text beside the offset is too long"
+    POLICY_VIOLATION = "there are as many groups as there may be, or what the members say of themselves is too long"
     UNKNOWN_TOPIC_OR_PARTITION = "there is no such topic or partition"
 
 

@@ -28,8 +28,6 @@ from headgate_common.errors import HeadgateError
 log = logging.getLogger(__name__)
 
 MAX_NAME = 255
-# Groups without members leave memory after this long without a request; their offsets are in the catalog. In seconds.
-FORGET_AFTER = 600.0
 _LOOK_EVERY = 0.5
 _NOT_OURS = ("STALE_EPOCH", "SESSION_EXPIRED", "GRANT_CONFLICT")
 
@@ -54,10 +52,13 @@ class Groups:
         session: Callable[[], str | None],
         rules: Rules,
         clock: Clock,
+        forget_after: float = 600.0,
     ) -> None:
-        """`session` is this agent's session while it is certainly alive, else None."""
+        """`session` is this agent's session while it is certainly alive, else None. Groups without members leave memory
+        after `forget_after` seconds without a request; their offsets are in the catalog."""
         self._agent, self._view, self._catalog, self._session = agent, view, catalog, session
-        self._rules, self._clock = rules, clock
+        self._rules, self._clock, self._forget_after = rules, clock, forget_after
+        self._leaving = False
         self._placing = GroupPlacing(view)
         self._led: dict[str, LedGroup] = {}
         self._loading: dict[str, asyncio.Task[LedGroup]] = {}
@@ -74,15 +75,29 @@ class Groups:
             for led in tuple(self._led.values()):
                 owner = self.owner(led.name)
                 ours = session == led.offsets.grant.session and owner is not None and owner.name == self._agent
-                unused = led.machine.state is GroupState.EMPTY and now - led.last_used > FORGET_AFTER
+                unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._forget_after
                 if not ours or unused:
                     self._give_up(led)
 
-    async def close(self) -> None:
-        """Gives up all groups, so that others can lead them at once. Before the session ends."""
+    async def leave(self) -> None:
+        """Gives up all groups, so that others can lead them at once, and takes no more. Before the session ends."""
+        self._leaving = True
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
         for led in tuple(self._led.values()):
             self._give_up(led)
         await asyncio.gather(*self._releasing.values(), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Ends all that is under way, and tells everyone who waits. What was not given back goes with the session."""
+        self._leaving = True
+        under_way = [*self._loading.values(), *self._releasing.values()]
+        for led in tuple(self._led.values()):
+            del self._led[led.name]
+            led.lose(Refusal.NOT_COORDINATOR)
+            under_way += led.stores
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     async def led(self, group: str) -> LedGroup:
         """The group, led by this agent; takes the lead if that falls to it. Raises `GroupRefused`."""
@@ -195,7 +210,7 @@ class Groups:
             raise GroupRefused(Refusal.INVALID_GROUP_ID)
         owner = self.owner(group)
         session = self._session()
-        if owner is None or session is None:
+        if owner is None or session is None or self._leaving:
             raise GroupRefused(Refusal.COORDINATOR_NOT_AVAILABLE)
         if owner.name != self._agent:
             raise GroupRefused(Refusal.NOT_COORDINATOR, f"agent {owner.name} leads the group")
@@ -210,6 +225,8 @@ class Groups:
             grant = await self._catalog.acquire(session, group)
             stored = await self._catalog.get(group)
         except HeadgateError as error:
+            if error.reason.name == "GROUP_LIMIT_EXCEEDED":
+                raise GroupRefused(Refusal.POLICY_VIOLATION, error.message) from error
             self._unavailable(group, error)
         offsets = LedOffsets(group, grant, self._catalog, self._view)
         offsets.keep(stored.offsets if stored is not None else ())

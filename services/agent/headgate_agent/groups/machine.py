@@ -50,6 +50,9 @@ class Rules:
     session_timeout_max: float = 1800.0
     rebalance_timeout_max: float = 3600.0
     max_size: int = 10_000
+    # Of the metadata of one member, and of metadata and assignments of all members together.
+    member_bytes: int = 1 << 20
+    group_bytes: int = 64 << 20
     initial_rebalance_delay: float = 0.0
 
 
@@ -73,6 +76,11 @@ class Member:
     @property
     def waits(self) -> bool:
         return self.joining is not None or self.syncing is not None
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept of it."""
+        return _length(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -170,6 +178,8 @@ class GroupMachine:
             return Refusal.GROUP_MAX_SIZE_REACHED
         if not join.protocols or not join.protocol_type:
             return Refusal.INCONSISTENT_GROUP_PROTOCOL
+        if not self._has_room(join):
+            return Refusal.POLICY_VIOLATION
         if self.members:
             others = [member for member in self.members.values() if not self._same(member, join)]
             common = _common(others)
@@ -178,6 +188,12 @@ class GroupMachine:
             ):
                 return Refusal.INCONSISTENT_GROUP_PROTOCOL
         return None
+
+    def _has_room(self, join: Join) -> bool:
+        """Whether what a member says of itself may be kept."""
+        said = _length(join.protocols)
+        others = sum(member.held for member in self.members.values() if not self._same(member, join))
+        return said <= self.rules.member_bytes and others + said <= self.rules.group_bytes
 
     def _size(self, member_id: str) -> int:
         return len(self.members) + len(self.promised) - (member_id in self.promised)
@@ -374,7 +390,14 @@ class GroupMachine:
             return Refusal.REBALANCE_IN_PROGRESS
         if sync.protocol_type not in (None, self.protocol_type) or sync.protocol not in (None, self.protocol):
             return Refusal.INCONSISTENT_GROUP_PROTOCOL
+        if sync.assignments and not self._has_room_for(sync):
+            return Refusal.POLICY_VIOLATION
         return None
+
+    def _has_room_for(self, sync: Sync) -> bool:
+        """Whether the assignments of all members may be kept, in the place of those that they have."""
+        said = sum(_length(member.protocols) for member in self.members.values())
+        return said + sum(map(len, sync.assignments.values())) <= self.rules.group_bytes
 
     def _synced(self, member: Member, request: int) -> Synced:
         return Synced(request, None, self.protocol_type, self.protocol, member.assignment)
@@ -539,3 +562,7 @@ def _common(members: Iterable[Member]) -> set[str] | None:
         names = {name for name, _ in member.protocols}
         common = names if common is None else common & names
     return common
+
+
+def _length(protocols: Iterable[tuple[str, bytes]]) -> int:
+    return sum(len(name) + len(data) for name, data in protocols)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headgate_agent.groups.events import (
@@ -50,6 +50,11 @@ class LedGroup:
         self._timer_at = float("inf")
         self._stores: set[asyncio.Task[None]] = set()
         self.last_used = clock.monotonic()
+
+    @property
+    def stores(self) -> Sequence[asyncio.Task[None]]:
+        """What is on its way to the catalog."""
+        return tuple(self._stores)
 
     def next_request(self) -> int:
         self._requests += 1

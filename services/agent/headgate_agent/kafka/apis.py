@@ -41,7 +41,15 @@ FETCH = Api(
     16,
     "From the leader only. No fetch sessions: the session id is always 0, and clients then send full requests.",
 )
-LIST_OFFSETS = Api(2, "ListOffsets", "list_offsets", 1, 6, "Earliest, latest, and the first at or after a time.")
+LIST_OFFSETS = Api(
+    2,
+    "ListOffsets",
+    "list_offsets",
+    1,
+    9,
+    "Earliest, latest, the first at or after a time, and the one with the largest timestamp (from version 7). The "
+    "local part of the log is all of it, and nothing is tiered.",
+)
 METADATA = Api(3, "Metadata", "metadata", 0, 12, "Internal topics are left out. Topic ids are derived from uids.")
 OFFSET_COMMIT = Api(8, "OffsetCommit", "offset_commit", 2, 9)
 OFFSET_FETCH = Api(9, "OffsetFetch", "offset_fetch", 1, 9)

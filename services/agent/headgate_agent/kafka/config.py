@@ -41,6 +41,10 @@ class KafkaLimits:
     produce_timeout: Seconds = setting(
         300.0, "Longest that a produce waits to be durable, whatever the client asks.", minimum=0.1
     )
+    auto_create_timeout: Seconds = setting(
+        10.0, "Longest that a client waits for a topic to be created because it asked for it.", minimum=0.1
+    )
+    backlog: int = setting(1024, "Connections that may wait to be accepted.", minimum=1)
     admin_timeout: Seconds = setting(
         60.0, "Longest that an administrative request may take, whatever the client asks.", minimum=0.1
     )
@@ -61,6 +65,22 @@ class GroupLimits:
         3600.0, "Longest that a rebalance waits for a member, whatever it asks for.", minimum=0.001
     )
     max_size: int = setting(10_000, "Members of a group (group.max.size).", minimum=1)
+    member_bytes: Bytes = setting(
+        1 << 20, "Longest that what a member says of itself may be; POLICY_VIOLATION beyond it.", minimum=1024
+    )
+    group_bytes: Bytes = setting(
+        64 << 20,
+        "Memory for what the members of a group say and are assigned, together; POLICY_VIOLATION beyond it.",
+        minimum=1024,
+    )
+    forget_after: Seconds = setting(
+        600.0,
+        "A group without members leaves memory after so long without a request; its offsets are in the catalog.",
+        minimum=0.0,
+    )
+    catalog_timeout: Seconds = setting(
+        10.0, "How long a call about a group to the coordinator or to another agent may take.", minimum=0.1
+    )
     initial_rebalance_delay: Seconds = setting(
         0.0,
         "How long the first rebalance of an empty group waits for more members "

@@ -14,7 +14,6 @@ log = logging.getLogger(__name__)
 
 _SWEEPS_PER_LIMIT = 4
 _LONGEST_SWEEP = 5.0
-_BACKLOG = 1024
 
 
 class Listener:
@@ -42,7 +41,7 @@ class Listener:
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Answers the address that is bound. With `context`, clients must use TLS."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, backlog=_BACKLOG, ssl=context)
+        self._server = await loop.create_server(self._connection, host, port, backlog=self._limits.backlog, ssl=context)
         self._sweeper = asyncio.ensure_future(self._sweep())
         bound = self._server.sockets[0].getsockname()
         log.info("listening for kafka clients", extra={"address": f"{bound[0]}:{bound[1]}"})

@@ -21,7 +21,6 @@ from headgate_agent.log.contract import PartitionKey
 from headgate_common.tls import split_address
 
 _NO_NODE = -1
-_AUTO_CREATE_SECONDS = 10.0
 
 
 def api_versions(error_code: ErrorCode = ErrorCode.none) -> Values:
@@ -115,7 +114,7 @@ class Metadata:
     async def _created(self, name: str) -> dict[str, Any]:
         request = log.CreateTopicRequest(name=name, partitions=self._config.auto_create_partitions)
         try:
-            await self._admin.create(request, _AUTO_CREATE_SECONDS)
+            await self._admin.create(request, self._config.limits.auto_create_timeout)
         except Exception as error:
             refused = translate(error)
             if refused.code is not ErrorCode.topic_already_exists:

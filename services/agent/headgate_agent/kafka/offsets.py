@@ -17,6 +17,12 @@ from headgate_agent.log.contract import PartitionKey
 
 LATEST = -1
 EARLIEST = -2
+LARGEST = -3
+# There is one log, and none behind it: its local part is all of it, and nothing of it is tiered.
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+# What stands for a time and is none, with the first version that knows it.
+_SINCE = {LATEST: 1, EARLIEST: 1, LARGEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 TO_THE_END = -1
 PartitionCall = Callable[[PartitionKey, Any], Awaitable[dict[str, Any]]]
 
@@ -26,18 +32,26 @@ class Offsets:
         self._access, self._topics = access, topics
 
     async def list_offsets(self, request: Request) -> Values:
-        return {"topics": await self._each(request.body.topics, "name", "partition_index", self._list_one)}
+        async def one(key: PartitionKey, item: Any) -> dict[str, Any]:
+            if item.timestamp < 0 and request.version < _SINCE.get(item.timestamp, request.version + 1):
+                raise KafkaError(ErrorCode.unsupported_version)
+            return await self._list_one(key, item)
+
+        return {"topics": await self._each(request.body.topics, "name", "partition_index", one)}
 
     async def _list_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
         bounds = self._access.bounds(key)
         check_epoch(getattr(item, "current_leader_epoch", -1), bounds)
         if item.timestamp == LATEST:
             return {"offset": bounds.high_watermark, "leader_epoch": bounds.epoch}
-        if item.timestamp == EARLIEST:
+        if item.timestamp in (EARLIEST, EARLIEST_LOCAL):
             return {"offset": bounds.log_start, "leader_epoch": bounds.epoch}
-        if item.timestamp < 0:
-            raise KafkaError(ErrorCode.invalid_request)
-        found = await self._access.offset_at(key, item.timestamp)
+        if item.timestamp == LATEST_TIERED:
+            return {}
+        if item.timestamp == LARGEST:
+            found = await self._access.largest_timestamp(key)
+        else:
+            found = await self._access.offset_at(key, item.timestamp)
         if found is None:
             return {}
         return {"offset": found.offset, "timestamp": found.timestamp, "leader_epoch": found.epoch}

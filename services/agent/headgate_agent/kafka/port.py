@@ -28,8 +28,6 @@ from headgate_common.metrics import gauge
 from headgate_common.settings import TlsConfig
 from headgate_common.tls import advertised, http_context, join_address, split_address
 
-_FORWARD_SECONDS = 10.0
-
 
 def rules_of(limits: GroupLimits) -> Rules:
     return Rules(
@@ -37,6 +35,8 @@ def rules_of(limits: GroupLimits) -> Rules:
         session_timeout_max=limits.session_timeout_max,
         rebalance_timeout_max=limits.rebalance_timeout_max,
         max_size=limits.max_size,
+        member_bytes=limits.member_bytes,
+        group_bytes=limits.group_bytes,
         initial_rebalance_delay=limits.initial_rebalance_delay,
     )
 
@@ -52,13 +52,14 @@ def make_groups(
     source: random.Random,
 ) -> Groups:
     """`session` is this agent's session while it is certainly alive, else None."""
-    catalog = GroupCatalog(Asking(caller, clock, source))
-    return Groups(agent, view, catalog, session, rules_of(config.groups), clock)
+    limits = config.groups
+    catalog = GroupCatalog(Asking(caller, clock, source), limits.catalog_timeout)
+    return Groups(agent, view, catalog, session, rules_of(limits), clock, limits.forget_after)
 
 
-def make_offsets(agent: str, groups: Groups, transport: Transport) -> ForwardedOffsets:
+def make_offsets(agent: str, groups: Groups, transport: Transport, config: KafkaConfig) -> ForwardedOffsets:
     """`access.GroupOffsets` for the agent's gRPC service."""
-    return ForwardedOffsets(agent, groups, transport, _FORWARD_SECONDS)
+    return ForwardedOffsets(agent, groups, transport, config.groups.catalog_timeout)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext | None:
@@ -72,7 +73,8 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext | None:
 
 class KafkaPort:
     """Life: `bind` takes the address, before the agent registers, because it tells it; `start` answers clients, once
-    there is a log; `close` lets requests in flight finish. `groups.run()` is to be supervised beside it."""
+    there is a log; `close` lets requests in flight finish. `groups.run()` is to be supervised beside it, and
+    `groups.leave()` called before the agent's session ends."""
 
     def __init__(self, config: KafkaConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock

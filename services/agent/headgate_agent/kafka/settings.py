@@ -63,6 +63,8 @@ def _number(field: str, *, zero_is_forever: bool) -> tuple[Callable[..., str], C
 
     def read(settings: log.TopicSettings, text: str) -> None:
         value = _whole(text)
+        if zero_is_forever and value == 0:
+            raise ValueError("0 would delete everything; -1 keeps records for good")
         setattr(settings, field, 0 if zero_is_forever and value == _FOREVER else value)
 
     return show, read

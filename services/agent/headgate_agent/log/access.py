@@ -123,6 +123,10 @@ class LogAccess(Protocol):
         """The first record at or after a time; None if there is none."""
         ...
 
+    async def largest_timestamp(self, key: PartitionKey) -> TimedOffset | None:
+        """The record with the largest timestamp, the first of them where several have it; None if none has one."""
+        ...
+
     def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
         """The largest epoch that is not above `epoch` and has records, and the offset at which it ended."""
         ...

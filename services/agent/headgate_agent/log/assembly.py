@@ -82,7 +82,7 @@ async def open_log(
         work=work,
         metrics=metrics,
     )
-    view = CatalogView(member.coordinators, clock=clock, source=source, backoff=backoff)
+    view = CatalogView(member.coordinators, clock=clock, source=source, backoff=backoff, silence=config.view_silence)
     broker = Broker(
         name,
         volume_id,
@@ -92,9 +92,13 @@ async def open_log(
         world=world,
         settings=BrokerSettings(
             limits=PartitionSettings(
-                reserve_ahead=config.reserve_ahead, max_unflushed_bytes=config.partition_unflushed_bytes
+                reserve_ahead=config.reserve_ahead,
+                max_unflushed_bytes=config.partition_unflushed_bytes,
+                max_producers=config.partition_producers,
             ),
             relook=config.relook,
+            retry=config.retry,
+            staged_bytes=config.staged_bytes,
             transfer_timeout=config.transfer_timeout,
             leave_timeout=config.leave_timeout,
         ),
@@ -113,6 +117,7 @@ def guarded_store(config: LogConfig, data: Path, metrics: LogMetrics, source: ra
         reads=config.reads,
         timeout=config.object_timeout,
         source=source,
+        attempts=config.object_attempts,
     )
 
 
@@ -142,9 +147,12 @@ def local_folder(where: str, data: Path) -> Path:
 def _upkeep(config: LogConfig) -> UpkeepSettings:
     return UpkeepSettings(
         retention_interval=config.retention_interval,
+        trim_interval=config.trim_interval,
+        wal_interval=config.wal_interval,
         merge_interval=config.merge_interval,
         merge_below=config.merge_below,
         merge_least=config.merge_least,
+        merge_most=config.merge_most,
         delete_grace=config.delete_grace,
         orphan_interval=config.orphan_interval,
         orphan_grace=config.orphan_grace,

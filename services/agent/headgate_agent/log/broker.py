@@ -115,6 +115,7 @@ class Broker:
             source=world.source,
             backoff=self.settings.upload_backoff,
             removed=self._remove,
+            keep_bytes=self.settings.staged_bytes,
         )
         return Edges(find, WalEdges(world.wal, find), in_objects, runs)
 
@@ -211,6 +212,9 @@ class Broker:
 
     async def offset_at(self, key: PartitionKey, timestamp: int) -> TimedOffset | None:
         return await self._leads(key).offset_at(timestamp)
+
+    async def largest_timestamp(self, key: PartitionKey) -> TimedOffset | None:
+        return await self._leads(key).largest_timestamp()
 
     def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
         return self._leads(key).epoch_end(epoch)
@@ -318,7 +322,9 @@ class Broker:
 
     def _until_next_look(self) -> float:
         now = self.world.clock.monotonic()
-        soonest = min((one.again for one in self._refused.values()), default=now + self.settings.relook)
+        # What was due has just been looked at: it was asked for, or need not be.
+        due = [one.again for one in self._refused.values() if one.again > now]
+        soonest = min(due, default=now + self.settings.relook)
         return min(max(soonest - now, 0.02), self.settings.relook)
 
     def _look(self) -> None:
@@ -430,6 +436,9 @@ class Broker:
             self._refuse(key, acquired.refusal or "the topic is not known here yet")
             return
         if self._metadata is None or self._metadata.session_id != session:
+            return
+        if self.leaving:
+            # Asked for before the agent began to leave: the others were given back, and this goes with the session.
             return
         try:
             led = begin(

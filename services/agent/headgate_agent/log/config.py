@@ -22,6 +22,7 @@ class LogConfig:
         secret=True,
     )
     object_timeout: Seconds = setting(30.0, "How long one request to the object store may take.", minimum=0.1)
+    object_attempts: int = setting(4, "How often a read of the object store is tried.", minimum=1)
     uploads: int = setting(16, "Segments that are uploaded at once.", minimum=1)
     reads: int = setting(64, "Reads of the object store at once.", minimum=1)
     wal_file_bytes: Bytes = setting(128 * 2**20, "Size of one write-ahead file.", minimum=4096)
@@ -38,11 +39,32 @@ class LogConfig:
         "Disk for what was read of a remote object store; 0: none. Not used where the store is a folder.",
         minimum=0,
     )
+    staged_bytes: Bytes = setting(
+        32 * 2**20,
+        "Memory for stages of OBJECT edges that are not committed yet, so that readers who keep up find them; others "
+        "are read from the object store.",
+        minimum=0,
+    )
+    partition_producers: int = setting(
+        10_000,
+        "Idempotent producers that a partition remembers; the one that was silent longest goes.",
+        minimum=1,
+        maximum=10_000,
+    )
     threads: int = setting(2, "Threads that compress and unpack blocks.", minimum=1)
     reserve_ahead: int = setting(
         1_000_000,
         "Offsets that the leader of a WAL partition reserves at once; a lost disk leaves a hole of so many.",
         minimum=1,
+    )
+    retry: Seconds = setting(
+        1.0, "A partition that was refused for a passing reason is asked for again after this long.", minimum=0.01
+    )
+    view_silence: Seconds = setting(
+        30.0,
+        "A watch of the catalog that brings nothing for this long, not even a bookmark, is begun again; longer than "
+        "the coordinator's bookmark_interval.",
+        minimum=0.1,
     )
     relook: Seconds = setting(30.0, "How often assignment is looked over, though nothing has changed.", minimum=0.1)
     transfer_timeout: Seconds = setting(10.0, "How long the hand-over of a partition may take.", minimum=0.1)
@@ -50,13 +72,24 @@ class LogConfig:
         4.0, "How long handing everything over may take when the agent stops.", minimum=0.0
     )
     retention_interval: Seconds = setting(60.0, "How often the retention of topics is applied.", minimum=0.1)
+    trim_interval: Seconds = setting(
+        10.0,
+        "How often the catalog is told what readers of edges need no more; what was trimmed since takes room for as "
+        "long.",
+        minimum=0.1,
+    )
+    wal_interval: Seconds = setting(5.0, "How often write-ahead files that nobody needs are deleted.", minimum=0.1)
     merge_interval: Seconds = setting(10.0, "How often small segments are looked for.", minimum=0.1)
     merge_below: Bytes = setting(2 * 2**20, "Segments below this size are merged.", minimum=0)
     merge_least: int = setting(16, "How many small segments must follow each other to be merged.", minimum=2)
+    merge_most: Bytes = setting(32 * 2**20, "Bytes of segments that one merge takes at once.", minimum=2**20)
     delete_grace: Seconds = setting(
         60.0, "How long objects stay after their records are gone, for readers that began before.", minimum=0.0
     )
     orphan_interval: Seconds = setting(3600.0, "How often objects that no topic knows are looked for.", minimum=0.1)
     orphan_grace: Seconds = setting(
-        3600.0, "How old such an object must be to be deleted; a commit may still be on its way.", minimum=0.0
+        3600.0,
+        "How long such an object must have been unknown to be deleted, by the monotonic clock of the agent that looks; "
+        "a commit may still be on its way.",
+        minimum=0.0,
     )

@@ -52,6 +52,8 @@ class PartitionSettings:
     reserve_ahead: int = 1_000_000
     # What may wait for upload before producers are held back.
     max_unflushed_bytes: int = 64 << 20
+    # Idempotent producers that are remembered.
+    max_producers: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

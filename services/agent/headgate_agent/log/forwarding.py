@@ -105,15 +105,17 @@ class Leaders:
         return await self._reach(part.key, here, there, patience)
 
     async def offsets(
-        self, topic: api.Topic, index: int, timestamp: int | None, patience: float | None
+        self, topic: api.Topic, index: int, timestamp: int | None, patience: float | None, *, largest: bool = False
     ) -> api.PartitionOffset:
         key = self.key(topic, index)
 
         async def here() -> api.PartitionOffset:
-            return await self.local_offsets(key, timestamp)
+            return await self.local_offsets(key, timestamp, largest=largest)
 
         async def there(address: str) -> api.PartitionOffset:
-            request = api.ListOffsetsRequest(topic=topic.name, partitions=[index], local_only=True)
+            request = api.ListOffsetsRequest(
+                topic=topic.name, partitions=[index], local_only=True, max_timestamp=largest
+            )
             if timestamp is not None:
                 request.time.FromMilliseconds(timestamp)
             answer: api.ListOffsetsResponse = await self._call(address, "ListOffsets", request, patience)
@@ -121,16 +123,23 @@ class Leaders:
 
         return await self._reach(key, here, there, patience)
 
-    async def local_offsets(self, key: PartitionKey, timestamp: int | None) -> api.PartitionOffset:
+    async def local_offsets(
+        self, key: PartitionKey, timestamp: int | None, *, largest: bool = False
+    ) -> api.PartitionOffset:
         bounds = self.access.bounds(key)
         found = await self.access.offset_at(key, timestamp) if timestamp is not None else None
-        return api.PartitionOffset(
+        newest = await self.access.largest_timestamp(key) if largest else None
+        answer = api.PartitionOffset(
             partition=key.index,
             log_start=bounds.log_start,
             high_watermark=bounds.high_watermark,
             offset_at_time=-1 if found is None else found.offset,
             epoch=bounds.epoch,
+            offset_of_max_timestamp=-1 if newest is None else newest.offset,
         )
+        if newest is not None:
+            answer.max_timestamp.FromMilliseconds(newest.timestamp)
+        return answer
 
     async def delete_records(self, topic: api.Topic, index: int, before: int, patience: float | None) -> int:
         key = self.key(topic, index)

@@ -13,8 +13,6 @@ from headgate_common.backoff import Backoff
 
 T = TypeVar("T")
 
-_READ_ATTEMPTS = 4
-
 
 class GuardedObjects:
     """`Objects` around another. A `create` is not repeated here: whoever asks must know that it may have happened."""
@@ -29,12 +27,15 @@ class GuardedObjects:
         timeout: float,
         source: random.Random,
         backoff: Backoff | None = None,
+        attempts: int = 4,
     ) -> None:
+        """`attempts` is how often a read is tried."""
         self._inner = inner
         self._metrics = metrics
         self._uploads = asyncio.Semaphore(uploads)
         self._reads = asyncio.Semaphore(reads)
         self._timeout = timeout
+        self._attempts = attempts
         self._random = source
         self._backoff = backoff or Backoff(initial=0.05, cap=2.0)
 
@@ -44,14 +45,14 @@ class GuardedObjects:
         self._metrics.object_bytes.labels("create").inc(sum(len(part) for part in buffers))
 
     async def read(self, key: str, start: int, length: int) -> bytes:
-        for attempt in range(_READ_ATTEMPTS):
+        for attempt in range(self._attempts):
             try:
                 async with self._reads:
                     data = await self._ask("read", self._inner.read(key, start, length))
                 self._metrics.object_bytes.labels("read").inc(length)
                 return data
             except ObjectStoreFailed:
-                if attempt == _READ_ATTEMPTS - 1:
+                if attempt == self._attempts - 1:
                     raise
             await asyncio.sleep(self._backoff.delay(attempt, self._random))
         raise AssertionError("the last attempt has answered or raised")

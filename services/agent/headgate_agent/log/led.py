@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
@@ -117,6 +118,31 @@ class Led:
                 return await self._work.run(partial(_first_at, data, timestamp, self.partition.log_start))
         return None
 
+    async def largest_timestamp(self) -> TimedOffset | None:
+        """The first of the records that have the largest timestamp; None if none has one."""
+        start = self.partition.log_start
+        # Looked at before the segments: what becomes one meanwhile is seen twice, and not overlooked.
+        tail = sorted(self.partition.tail_headers(), key=lambda one: (-one[0].max_timestamp, one[0].base_offset))
+        best: TimedOffset | None = None
+        for info in sorted(await self.segments.all(), key=lambda one: (-one.max_timestamp, one.base_offset)):
+            if best is not None and info.max_timestamp <= best.timestamp:
+                break
+            best = _larger(best, await self._largest_in(info, start))
+        for header, data in tail:
+            if best is not None and header.max_timestamp <= best.timestamp:
+                break
+            best = _larger(best, await self._work.run(partial(_largest, (data,), start)))
+        return best
+
+    async def _largest_in(self, info: SegmentInfo, start: int) -> TimedOffset | None:
+        data = await self._reader.batches_since(ref_of(info), info.max_timestamp)
+        found = await self._work.run(partial(_first_at, data, info.max_timestamp, start))
+        if found is not None:
+            return found
+        # The start has passed the record that the segment's largest timestamp is of.
+        batches = [bytes(view) for view in await self._reader.read(ref_of(info), start, sys.maxsize)]
+        return await self._work.run(partial(_largest, batches, start))
+
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         if epoch >= self.partition.epoch:
             return self.partition.epoch, self.partition.durable
@@ -149,6 +175,7 @@ def settings_of(topic: api.Topic, limits: PartitionSettings) -> PartitionSetting
         max_message_bytes=given.max_message_bytes or limits.max_message_bytes,
         reserve_ahead=limits.reserve_ahead,
         max_unflushed_bytes=limits.max_unflushed_bytes,
+        max_producers=limits.max_producers,
     )
 
 
@@ -164,3 +191,19 @@ def _first_at(data: bytes, timestamp: int, log_start: int) -> TimedOffset | None
         if record is not None:
             return TimedOffset(record.offset, record.timestamp, header.leader_epoch)
     return None
+
+
+def _largest(batches: Sequence[bytes], log_start: int) -> TimedOffset | None:
+    best: TimedOffset | None = None
+    for data in batches:
+        for header in headers(data):
+            for record in unpack_batch(data, header):
+                if record.offset >= log_start:
+                    best = _larger(best, TimedOffset(record.offset, record.timestamp, header.leader_epoch))
+    return best
+
+
+def _larger(one: TimedOffset | None, other: TimedOffset | None) -> TimedOffset | None:
+    """The one with the larger timestamp, or the earlier one; one without a timestamp is none."""
+    found = [each for each in (one, other) if each is not None and each.timestamp >= 0]
+    return max(found, key=lambda each: (each.timestamp, -each.offset), default=None)

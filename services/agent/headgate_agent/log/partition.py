@@ -134,10 +134,13 @@ class Partition:
         # Called, without waiting, when there is more to read or leadership is lost.
         self.readers: set[Callable[[], None]] = set()
         self._reserved = start.reserved
+        # Offsets that room was made for and that are not known to be given out: entries take theirs when it is their
+        # turn to be written, so those on their way together must fit into what is reserved.
+        self._claimed = 0
         self._wal, self._metadata, self._grant, self._clock = wal, metadata, grant, clock
         self._uploader = Uploader(objects, work or Inline(), ids, source, backoff)
         self._memory = memory or Memory()
-        self._producers = Producers()
+        self._producers = Producers(settings.max_producers)
         self._producers.restore(start.producers)
         self._tail = Tail(self._memory)
         self._changed = asyncio.Event()
@@ -215,9 +218,15 @@ class Partition:
         return append.appended
 
     async def make_room(self, count: int) -> None:
-        """Waits until so many more records may be taken; for a commit of stages, which takes them itself."""
+        """Waits until so many more records may be taken, and keeps that room until `give_room_back`; for a commit of
+        stages, which takes them itself."""
         async with self._turn:
             await self._room_for(count)
+            self._claimed += count
+
+    def give_room_back(self, count: int) -> None:
+        """What room was made for has been written, or never will be."""
+        self._claimed -= count
 
     async def acknowledged(self, appended: Appended) -> None:
         """Returns when records that were taken may be answered. A duplicate waits here for its first copy."""
@@ -228,7 +237,10 @@ class Partition:
     def _begin(self, append: Append) -> asyncio.Future[int] | None:
         """Puts it behind those that began before; what is returned is done when the write-ahead log has it."""
         if self.settings.durability is Durability.WAL:
-            return self._wal.submit(append)
+            written, count = self._wal.submit(append), append.offsets
+            self._claimed += count
+            written.add_done_callback(lambda _: self.give_room_back(count))
+            return written
         append.build()
         return None
 
@@ -236,7 +248,7 @@ class Partition:
         return (
             self._memory.has_room
             and self._tail.unsettled_bytes <= self.settings.max_unflushed_bytes
-            and (self.settings.durability is Durability.OBJECT or self.next + count <= self._reserved)
+            and (self.settings.durability is Durability.OBJECT or self.next + self._claimed + count <= self._reserved)
         )
 
     async def _room_for(self, count: int) -> None:
@@ -448,9 +460,9 @@ class Partition:
 
     async def _reserve_for(self, count: int) -> None:
         """Makes sure that the offsets to come are ours to acknowledge, whatever happens to this process."""
-        while self.next + count > self._reserved:
+        while (end := self.next + self._claimed + count) > self._reserved:
             if self._reserving is None:
-                self._reserving = asyncio.ensure_future(self._reserve(self.next + count + self.settings.reserve_ahead))
+                self._reserving = asyncio.ensure_future(self._reserve(end + self.settings.reserve_ahead))
             await asyncio.wait((self._reserving,))
             self._check_lost()
 

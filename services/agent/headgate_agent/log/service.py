@@ -139,10 +139,16 @@ class LogService:
         indexes = list(request.partitions) or list(range(topic.partitions))
         if request.local_only:
             keys = [self._leaders.key(topic, index) for index in indexes]
-            offsets = [await self._local(key, self._leaders.local_offsets(key, time)) for key in keys]
+            offsets = [
+                await self._local(key, self._leaders.local_offsets(key, time, largest=request.max_timestamp))
+                for key in keys
+            ]
         else:
             offsets = await asyncio.gather(
-                *(self._leaders.offsets(topic, index, time, call.timeout) for index in indexes)
+                *(
+                    self._leaders.offsets(topic, index, time, call.timeout, largest=request.max_timestamp)
+                    for index in indexes
+                )
             )
         return api.ListOffsetsResponse(offsets=sorted(offsets, key=lambda one: one.partition))
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 
 from headgate.log import v1 as api
@@ -50,7 +49,8 @@ class UpkeepSettings:
     merge_most: int = 32 << 20
     delete_grace: float = 60.0
     orphan_interval: float = 3600.0
-    # Younger objects may belong to a commit that is still on its way.
+    # An object that the catalog does not know may belong to a commit that is still on its way: it must have been
+    # unknown for so long, by this agent's own monotonic clock.
     orphan_grace: float = 3600.0
     wal_interval: float = 5.0
 
@@ -62,6 +62,8 @@ class Upkeep:
         self._settings = settings or UpkeepSettings()
         # Keys and when they may be deleted, soonest first.
         self._doomed: deque[tuple[float, str]] = deque()
+        # Objects that the catalog does not know, and when that was first seen.
+        self._unknown: dict[str, float] = {}
         broker.removed = self._doom
 
     async def run(self) -> None:
@@ -201,38 +203,54 @@ class Upkeep:
         return count
 
     async def collect_orphans(self) -> int:
-        """Deletes old objects that the catalog does not know. One agent does it for all."""
+        """Deletes objects that the catalog has not known for long enough. One agent does it for all.
+
+        No wall clock decides, neither ours nor the store's: one that is ahead would take what is about to be committed.
+        An agent that begins to look knows of no orphan yet, so a restart only delays their end.
+        """
         broker = self._broker
         if broker.assignment.keeper(broker.view.peers(), _ORPHANS_TASK) != broker.name:
+            self._unknown = {}
             return 0
-        youngest = self._world.clock.wall() - timedelta(seconds=self._settings.orphan_grace)
-        found: list[str] = []
+        unknown: dict[str, float] = {}
+        keys: list[str] = []
         deleted = 0
         async for stored in self._world.objects.find("topic-"):
-            if stored.modified < youngest:
-                found.append(stored.key)
-            if len(found) >= _ORPHANS_AT_ONCE:
-                deleted += await self._delete_unknown(found)
-                found = []
-        deleted += await self._delete_unknown(found)
+            keys.append(stored.key)
+            if len(keys) >= _ORPHANS_AT_ONCE:
+                deleted += await self._look_at(keys, unknown)
+                keys = []
+        deleted += await self._look_at(keys, unknown)
+        self._unknown = unknown
         if deleted:
             log.info("orphans deleted", extra={"objects": deleted})
         return deleted
 
-    async def _delete_unknown(self, keys: Sequence[str]) -> int:
+    async def _look_at(self, keys: Sequence[str], unknown: dict[str, float]) -> int:
+        """Deletes those that are due, and notes the others that the catalog does not know; answers how many went."""
+        orphans = await self._orphans(keys)
+        now = self._world.clock.monotonic()
+        count = 0
+        for key in orphans:
+            since = self._unknown.get(key, now)
+            if now - since < self._settings.orphan_grace:
+                unknown[key] = since
+                continue
+            await self._world.objects.delete(key)
+            self._world.metrics.deleted.labels("orphan").inc()
+            count += 1
+        return count
+
+    async def _orphans(self, keys: Sequence[str]) -> list[str]:
         # First what may become a segment, then what is one: a stage that could not be committed any more when the
         # first was asked, and is no segment when the second is, never will be.
         keys = await self._without_stages_in_use(keys)
         if not keys:
-            return 0
+            return []
         answer: api.FindObjectsResponse = await self._broker.catalog.once(
             "FindObjects", api.FindObjectsRequest(keys=keys)
         )
-        orphans = sorted(set(keys) - set(answer.known))
-        for key in orphans:
-            await self._world.objects.delete(key)
-            self._world.metrics.deleted.labels("orphan").inc()
-        return len(orphans)
+        return sorted(set(keys) - set(answer.known))
 
     async def _without_stages_in_use(self, keys: Sequence[str]) -> list[str]:
         """Leaves out stages that a commit to come may name, however old they are."""

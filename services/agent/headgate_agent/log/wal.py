@@ -167,7 +167,8 @@ class Wal:
         return self._number
 
     async def recover(self) -> list[Entry]:
-        """What is in the files, in order. Call once, before the first append. A torn tail of the last file is cut."""
+        """What is in the files, in order. Call once, before the first append. A torn tail of the last file is cut, and
+        what is before it synced."""
         entries: list[Entry] = []
         numbers = list(await self._files.numbers())
         for number in numbers:
@@ -180,9 +181,11 @@ class Wal:
                     )
                 entries.append(entry)
                 good = end
-            if good < len(data):
-                if number != numbers[-1]:
-                    raise WalStopped(f"file {number} is damaged at byte {good}, and files after it are whole")
+            if good < len(data) and number != numbers[-1]:
+                raise WalStopped(f"file {number} is damaged at byte {good}, and files after it are whole")
+            if number == numbers[-1]:
+                # Also where nothing is torn: a process may have died between a write and its sync, and what is read
+                # now, and served from now on, must be on the disk.
                 await self._files.cut(number, good)
         if entries:
             self._sequence = entries[-1].sequence

@@ -260,9 +260,24 @@ class WalEdges:
         counts: defaultdict[PartitionKey, int] = defaultdict(int)
         for part in parts:
             counts[part.partition.key] += sum(header.last_offset_delta + 1 for header in headers(part.data))
-        for key, count in counts.items():
-            await self._find(key).make_room(count)
-        await self._wal.append(_Commit(self, fragment, after, list(parts)))
+        claims: list[tuple[Partition, int]] = []
+
+        def give_back(_: object = None) -> None:
+            for partition, count in claims:
+                partition.give_room_back(count)
+
+        try:
+            for key, count in counts.items():
+                partition = self._find(key)
+                await partition.make_room(count)
+                claims.append((partition, count))
+            written = self._wal.submit(_Commit(self, fragment, after, list(parts)))
+        except BaseException:
+            give_back()
+            raise
+        written.add_done_callback(give_back)
+        # A caller that gives up leaves it to be written.
+        await asyncio.shield(written)
         for part in parts:
             assert part.append is not None and part.append.appended is not None
             await part.partition.acknowledged(part.append.appended)

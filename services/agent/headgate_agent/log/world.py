@@ -44,6 +44,8 @@ class BrokerSettings:
     transfer_timeout: float = 10.0
     # How long a graceful stop may take.
     leave_timeout: float = 4.0
+    # Memory for stages of OBJECT edges that are not committed yet.
+    staged_bytes: int = 32 << 20
     upload_backoff: Backoff = DEFAULT_BACKOFF
 
 

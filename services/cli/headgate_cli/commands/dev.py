@@ -54,6 +54,15 @@ def dev(
         str, typer.Option("--kafka", metavar="BROKERS", help="Brokers of KAFKA sources and sinks that name none.")
     ] = "",
     s3: Annotated[str, typer.Option("--s3", metavar="URI", help="Topics in s3://bucket/prefix.")] = "",
+    spark: Annotated[
+        str, typer.Option("--spark", metavar="MASTER", help="A Spark cluster instead of Spark here: spark://host:port.")
+    ] = "",
+    checkpoints: Annotated[
+        str,
+        typer.Option(
+            metavar="URI", help="Where Spark keeps checkpoints, such as s3a://bucket/prefix. [default: in --data]"
+        ),
+    ] = "",
     port_base: Annotated[
         int, typer.Option(min=1, max=65535, help="Port of the coordinator; others follow.")
     ] = DEFAULT_BASE,
@@ -69,7 +78,7 @@ def dev(
     A coordinator on SQLite, agents with local folders and an engine with Spark, each a process of its own; nothing to
     install but a JDK. The coordinator answers within seconds, Spark warms up behind it. What dies is started again.
     Everything survives a restart in the folder of --data. Credentials of --s3 are taken from AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL; checkpoints stay in the folder.
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL; checkpoints stay in the folder unless --checkpoints says.
 
     Example: headgate dev --agents 3 --ephemeral
 
@@ -98,6 +107,8 @@ def dev(
             kafka_brokers=kafka,
             kafka_port=kafka_port,
             spark_ui=spark_ui,
+            spark=spark,
+            checkpoints=checkpoints,
             files=tuple(files or ()),
         )
         members = layout(shape)

@@ -1,8 +1,9 @@
-"""`topics`: create, list, describe, delete and recover topics."""
+"""`topics`: create, list, describe, alter, delete and recover topics."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from headgate.log import v1 as log
 from headgate_cli import topic_settings
 from headgate_cli.commands.read import get_one
 from headgate_cli.connection import Connection, run
-from headgate_cli.kinds import PARTITION, TOPIC
+from headgate_cli.kinds import PARTITION, TOPIC, short
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
 from headgate_cli.output import Output, plain, print_one, print_table, print_values, say, stdout
 from headgate_common.errors import HeadgateError
@@ -105,24 +106,38 @@ def list_topics(
 def describe(
     context: typer.Context,
     name: NameArgument,
+    only: Annotated[
+        list[int] | None, typer.Option("-p", "--partition", help="Tell the story of this one only; may be repeated.")
+    ] = None,
+    events: Annotated[
+        int, typer.Option("--events", help="How much of the story to tell, from its end; 0 for none.", min=0)
+    ] = 20,
     coordinator: CoordinatorOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the settings of a topic, who leads each partition, and what is in it.
+    """Tell the settings of a topic, who leads each partition, what is in it, and what happened to them of late.
 
-    Example: headgate topics describe orders
+    Example: headgate topics describe orders --partition 3 --events 100
     """
 
-    async def work(connection: Connection) -> tuple[Any, list[Any]]:
-        topic, partitions = await asyncio.gather(
+    async def work(connection: Connection) -> tuple[Any, list[Any], list[Any]]:
+        asked = log.GetPartitionStoryRequest(topic=name, partitions=only or [])
+        topic, partitions, story = await asyncio.gather(
             get_one(connection, TOPIC, name),
             connection.pages("TopicService.ListPartitions", log.ListPartitionsRequest(topic=name), "partitions"),
+            connection.pages("TopicService.GetPartitionStory", asked, "entries"),
         )
-        return topic, partitions
+        return topic, partitions, story
 
-    topic, partitions = run(gather(context, coordinator, output), work)
+    topic, partitions, story = run(gather(context, coordinator, output), work)
+    told = story[max(0, len(story) - events) :]
     if output is not Output.TABLE:
-        print_one({"topic": plain(topic), "partitions": [plain(each) for each in partitions]}, output)
+        whole = {
+            "topic": plain(topic),
+            "partitions": [plain(each) for each in partitions],
+            "story": [plain(each) for each in told],
+        }
+        print_one(whole, output)
         return
     console = stdout()
     lines = [("Topic", topic.name), ("Uid", topic.uid), ("Group", topic.group), *topic_settings.texts(topic.settings)]
@@ -130,6 +145,69 @@ def describe(
         console.print(Text(f"{title.replace('_', ' ').capitalize() + ':':<20}", style="bold"), Text(value), sep="")
     console.print(Text("\nPartitions", style="bold"))
     print_table(PARTITION.titles[1:], [PARTITION.row(each)[1:] for each in partitions])
+    if told:
+        console.print(Text("\nStory", style="bold"))
+        _print_story(told)
+        if len(told) < len(story):
+            say(f"{len(story) - len(told)} earlier entries: --events {len(story)}")
+
+
+def _print_story(entries: list[log.PartitionStoryEntry]) -> None:
+    rows = [
+        [
+            entry.time.ToDatetime(tzinfo=UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00"),
+            str(entry.revision),
+            str(entry.partition),
+            short(log.PartitionEvent, entry.event),
+            entry.agent,
+            str(entry.epoch or ""),
+            f"{entry.from_offset} to {entry.to_offset}: {entry.cause}" if entry.to_offset else entry.cause,
+        ]
+        for entry in entries
+    ]
+    print_table(["TIME", "REVISION", "PARTITION", "WHAT", "AGENT", "EPOCH", "CAUSE"], rows)
+
+
+@topics.command()
+def alter(
+    context: typer.Context,
+    name: NameArgument,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated: --set retention=24h"),
+    ] = None,
+    reset: Annotated[
+        list[str] | None, typer.Option("--reset", metavar="NAME", help="Back to its default; may be repeated.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    coordinator: CoordinatorOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change settings of a topic; what is not named stays.
+
+    Durability, format and the number of partitions are fixed at creation.
+
+    Example: headgate topics alter orders --set retention=24h --reset linger
+    """
+    options = gather(context, coordinator, output)
+    named = [topic_settings.name_of(each.partition("=")[0]) for each in (*(settings or ()), *(reset or ()))]
+    if not named or len(set(named)) < len(named):
+        raise typer.BadParameter("name each setting once, with --set NAME=VALUE or --reset NAME")
+    request = log.AlterTopicRequest(
+        name=name, settings=topic_settings.read(settings or []), fields=named, validate_only=dry_run
+    )
+
+    async def work(connection: Connection) -> log.Topic:
+        if not dry_run:
+            request.request_id = connection.request_id()
+        altered: log.Topic = (await connection.call("TopicService.AlterTopic", request)).topic
+        return altered
+
+    altered = run(options, work)
+    if output is Output.TABLE:
+        stdout().print(f"topic {name}: {'would be altered' if dry_run else 'altered'}")
+    else:
+        print_one(plain(altered), output)
 
 
 @topics.command()

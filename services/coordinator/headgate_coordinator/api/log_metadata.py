@@ -14,6 +14,7 @@ from headgate.log.v1 import log_metadata_service_pb2
 from headgate_common.dispatch import Call
 from headgate_coordinator.api.mutations import Leading, naming_leader
 from headgate_coordinator.catalog.log import counters, edge_runs, groups, handover, leads, segments
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 
@@ -23,9 +24,10 @@ T = TypeVar("T")
 class LogMetadataService:
     descriptor = log_metadata_service_pb2.DESCRIPTOR.services_by_name["LogMetadataService"]
 
-    def __init__(self, store: Store, leading: Leading) -> None:
+    def __init__(self, store: Store, leading: Leading, rules: TopicRules) -> None:
         self._store = store
         self._leading = leading
+        self._rules = rules
 
     async def acquire_partitions(
         self, request: log.AcquirePartitionsRequest, call: Call
@@ -74,7 +76,7 @@ class LogMetadataService:
         return await self._write(take, call)
 
     async def acquire_group(self, request: log.AcquireGroupRequest, call: Call) -> log.AcquireGroupResponse:
-        return await self._write(lambda tx: groups.acquire_group(tx, request), call)
+        return await self._write(lambda tx: groups.acquire_group(tx, request, self._rules), call)
 
     async def release_groups(self, request: log.ReleaseGroupsRequest, call: Call) -> log.ReleaseGroupsResponse:
         return await self._write(lambda tx: groups.release_groups(tx, request), call)

@@ -9,19 +9,20 @@ from headgate.cluster import v1 as cluster
 from headgate.cluster.v1 import membership_service_pb2
 from headgate_common.dispatch import Call
 from headgate_coordinator.api.mutations import Leading, naming_leader
-from headgate_coordinator.catalog import operations, registration
+from headgate_coordinator.catalog import fragments, operations, registration
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.registration import Registered
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import duration
+from headgate_coordinator.cluster.presence import Renewed
 
 
 class Renewals(Protocol):
     """Where the renewals of sessions are counted."""
 
-    async def renew(self, uid: str, version: int, reports: Sequence[cluster.FragmentReport]) -> float:
-        """The TTL from now, in seconds; SESSION_EXPIRED or NOT_LEADER otherwise, and then nothing is kept."""
+    async def renew(self, uid: str, version: int, reports: Sequence[cluster.FragmentReport]) -> Renewed:
+        """SESSION_EXPIRED or NOT_LEADER if it cannot be renewed, and then nothing is kept."""
         ...
 
 
@@ -44,6 +45,9 @@ class MembershipService:
         with naming_leader(call):
             term = self._leading.require_term()
             registered = await self._store.write(register, term)
+            if registered.again:
+                # The process counts its TTL from this call on, so everybody else must too.
+                await self._renewals.renew(registered.session.uid, 0, ())
         return cluster.RegisterAgentResponse(
             agent=registered.agent,
             session_id=registered.session.uid,
@@ -57,8 +61,18 @@ class MembershipService:
             await self._store.write(lambda tx: registration.leave_cluster(tx, request), term)
         return cluster.LeaveClusterResponse()
 
+    async def find_fragments(self, request: cluster.FindFragmentsRequest, call: Call) -> cluster.FindFragmentsResponse:
+        with naming_leader(call):
+            self._leading.require_term()
+            found = await self._store.read(lambda tx: fragments.that_may_run(tx, request.uids))
+        return cluster.FindFragmentsResponse(uids=found)
+
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         with naming_leader(call):
             term = self._leading.require_term()
-            ttl = await self._renewals.renew(request.session_id, request.version, request.reports)
-        return cluster.RenewSessionResponse(session_ttl=duration(round(ttl * 1_000_000)), term=term)
+            renewed = await self._renewals.renew(request.session_id, request.version, request.reports)
+        return cluster.RenewSessionResponse(
+            session_ttl=duration(round(renewed.ttl * 1_000_000)),
+            term=term,
+            renew_after=duration(round(renewed.renew_after * 1_000_000)),
+        )

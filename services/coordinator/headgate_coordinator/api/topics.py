@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.log import v1 as log
 from headgate.log.v1 import topic_service_pb2
 from headgate_common.dispatch import Call
+from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.api.mutations import Mutations
 from headgate_coordinator.catalog.log import leads, topics, transfers
 from headgate_coordinator.catalog.store import Store
@@ -40,6 +41,13 @@ class TopicService:
 
     async def list_transfers(self, request: log.ListTransfersRequest, call: Call) -> log.ListTransfersResponse:
         return await self._store.read(lambda tx: transfers.list_transfers(tx, request))
+
+    async def get_partition_story(
+        self, request: log.GetPartitionStoryRequest, call: Call
+    ) -> log.GetPartitionStoryResponse:
+        if bool(request.topic) == bool(request.topic_uid):
+            raise HeadgateError(INVALID_ARGUMENT, "give the topic, or its uid")
+        return await self._store.read(lambda tx: topics.get_partition_story(tx, request))
 
     async def recover_partitions(
         self, request: log.RecoverPartitionsRequest, call: Call

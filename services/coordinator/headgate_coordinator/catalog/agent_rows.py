@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
@@ -15,7 +16,7 @@ from sqlalchemy import bindparam, insert, select, update
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.log import counters
-from headgate_coordinator.catalog.schema import agents, network_links
+from headgate_coordinator.catalog.schema import agents, fenced_incarnations, network_links
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, from_json_object, json_array, json_object, number, timestamp
 from headgate_coordinator.errors import AGENT_NOT_FOUND
@@ -24,6 +25,7 @@ DEFAULT_GROUP = "default"
 NEVER_ANSWERED = "it has not answered yet"
 
 _BY_UID = select(agents).where(agents.c.uid == bindparam("uid_"))
+_UID_OF = select(agents.c.uid).where(agents.c.name == bindparam("name_"))
 _INSERT = insert(agents)
 # Writes the columns that it is given values for.
 _UPDATE = update(agents).where(agents.c.uid == bindparam("uid_"))
@@ -33,6 +35,8 @@ _PEERS = (
     .where(network_links.c.from_uid.in_(bindparam("uids_", expanding=True)))
     .order_by(agents.c.name)
 )
+_FENCED = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
+_FENCE = insert(fenced_incarnations)
 
 
 def insert_agent(
@@ -83,11 +87,23 @@ def insert_agent(
 
 def update_agent(tx: Tx, uid: str, **values: Any) -> catalog.Agent:
     """Writes columns of an agent and records the change."""
-    before = agent_by_uid(tx, uid)
-    tx.connection.execute(_UPDATE, {"uid_": uid, "revision": tx.revision, **values})
-    after = agent_by_uid(tx, uid)
+    row = tx.connection.execute(_BY_UID, {"uid_": uid}).one()
+    before = messages(tx, [row])[0]
+    changed = {"revision": tx.revision, **values}
+    tx.connection.execute(_UPDATE, {"uid_": uid, **changed})
+    after = message(SimpleNamespace(**{**row._mapping, **changed}), before.peers)
     tx.record("AGENT", after.name, uid, before, after)
     return after
+
+
+def fence(tx: Tx, name: str, incarnation: str) -> None:
+    """Shuts a process out for good: its agent was dropped, or another process has taken its place."""
+    if incarnation and not fenced(tx, incarnation):
+        tx.connection.execute(_FENCE, {"incarnation": incarnation, "agent_name": name, "time": tx.now})
+
+
+def fenced(tx: Tx, incarnation: str) -> bool:
+    return tx.connection.execute(_FENCED, {"incarnation_": incarnation}).first() is not None
 
 
 def agent_by_uid(tx: Tx, uid: str) -> catalog.Agent:
@@ -97,7 +113,7 @@ def agent_by_uid(tx: Tx, uid: str) -> catalog.Agent:
 
 def agent_uid(tx: Tx, name: str) -> str:
     """The uid of the agent of that folded name, or AGENT_NOT_FOUND."""
-    uid = tx.connection.execute(select(agents.c.uid).where(agents.c.name == name)).scalar_one_or_none()
+    uid = tx.connection.execute(_UID_OF, {"name_": name}).scalar_one_or_none()
     if uid is None:
         raise not_found(name)
     found: str = uid
@@ -117,8 +133,8 @@ def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Agent]:
     return [message(row, peers[row.uid]) for row in rows]
 
 
-def message(row: AnyRow, peers: Sequence[str]) -> catalog.Agent:
-    """The agent of a row that holds every column of the table, where its peers are known."""
+def message(row: Any, peers: Sequence[str]) -> catalog.Agent:
+    """The agent of a row that holds every column of the table, or of values like it, where its peers are known."""
     return catalog.Agent(
         name=row.name,
         uid=row.uid,

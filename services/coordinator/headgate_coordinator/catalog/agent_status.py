@@ -18,7 +18,7 @@ from headgate.cluster import v1 as cluster
 from headgate_coordinator.catalog import agent_rows, fragments, query_states
 from headgate_coordinator.catalog.fragments import Changes, OpenFragment
 from headgate_coordinator.catalog.query_states import Failure, OpenQuery
-from headgate_coordinator.catalog.schema import agents, fenced_incarnations
+from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.schema import fragments as fragments_table
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import short
@@ -30,9 +30,6 @@ _PROGRESS = {"PENDING": 0, "REGISTERED": 1, "STARTED": 2, "RUNNING": 3, "STOPPED
 _LIVE = ("REGISTERED", "STARTED", "RUNNING")
 
 _BY_UID = select(agents).where(agents.c.uid == bindparam("uid_"))
-_FENCED = select(fenced_incarnations.c.incarnation).where(
-    fenced_incarnations.c.incarnation == bindparam("incarnation_")
-)
 _LIVE_ON = fragments.select_fragments().where(
     fragments_table.c.agent_uid == bindparam("agent_uid_"),
     fragments_table.c.slots_held,
@@ -86,7 +83,7 @@ def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatus
     reported = {one.fragment.uid: one for one in status.fragments}
     # An agent without a known process was declared gone, or never was: whoever comes up in its place with runs of
     # before is let in when those are stopped, as when it registers.
-    if _fenced(tx, status.incarnation) or (reported and not agent.incarnation):
+    if agent_rows.fenced(tx, status.incarnation) or (reported and not agent.incarnation):
         return Applied(accepted=False, zombies=tuple(Run(uid, one.fragment.epoch) for uid, one in reported.items()))
     _welcome(tx, agent, status.incarnation)
     application = _Application(tx, agent, status)
@@ -100,15 +97,12 @@ def apply_status(tx: Tx, agent_uid: str, asked: Asked, status: cluster.GetStatus
     return Applied(True, tuple(application.zombies), application.settled)
 
 
-def _fenced(tx: Tx, incarnation: str) -> bool:
-    return tx.connection.execute(_FENCED, {"incarnation_": incarnation}).first() is not None
-
-
 def _welcome(tx: Tx, agent: Row[Any], incarnation: str) -> None:
     """Notes that the agent answers, and with which process."""
     restarted = bool(agent.incarnation) and agent.incarnation != incarnation
     if restarted:
         query_states.take_back(tx, fragments.queries_on(tx, agent.uid), f"agent {agent.name} restarted")
+        agent_rows.fence(tx, agent.name, agent.incarnation)
     if agent.state != "ACTIVE" or agent.incarnation != incarnation:
         values: dict[str, Any] = {"incarnation": incarnation, "state_reason": ""}
         if agent.state != "ACTIVE":

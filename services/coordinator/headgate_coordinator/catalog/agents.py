@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, or_, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import endings, links, references
 from headgate_coordinator.catalog.addresses import check_address
-from headgate_coordinator.catalog.agent_rows import agent_by_uid, insert_agent, messages, not_found, update_agent
+from headgate_coordinator.catalog.agent_rows import agent_by_uid, fence, insert_agent, messages, not_found, update_agent
 from headgate_coordinator.catalog.fragments import release_agent
 from headgate_coordinator.catalog.pages import page
 from headgate_coordinator.catalog.schema import (
     agents,
-    fenced_incarnations,
     fragments,
     physical_sources,
     queries,
     sinks,
 )
 from headgate_coordinator.catalog.tx import Tx
-from headgate_coordinator.catalog.wire import AnyRow, short
+from headgate_coordinator.catalog.wire import short
 from headgate_coordinator.errors import AGENT_IN_USE, ALREADY_EXISTS, UID_MISMATCH
 from headgate_coordinator.sql.names import fold
 
 ALL_ROLES = ("LOG", "FRAGMENTS")
+
+_TAKEN = select(agents.c.name, agents.c.address).where(
+    or_(agents.c.name == bindparam("name_"), agents.c.address == bindparam("address_"))
+)
+_NAMED = select(agents.c.name, agents.c.uid).where(agents.c.name.in_(bindparam("names_", expanding=True)))
 
 
 def create_agent(tx: Tx, request: catalog.CreateAgentRequest) -> catalog.Agent:
@@ -56,9 +60,7 @@ def create_agent(tx: Tx, request: catalog.CreateAgentRequest) -> catalog.Agent:
 
 def refuse_taken(tx: Tx, name: str, address: str) -> None:
     """Refuses a name or an address that another agent has."""
-    found = tx.connection.execute(
-        select(agents.c.name, agents.c.address).where((agents.c.name == name) | (agents.c.address == address)).limit(1)
-    ).one_or_none()
+    found = tx.connection.execute(_TAKEN, {"name_": name, "address_": address}).first()
     if found is None:
         return
     if found.name == name:
@@ -93,7 +95,7 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
             metadata={"kind": "agent", "name": name, "uid": row.uid},
         )
     before = messages(tx, [row])[0]
-    _fence(tx, row)
+    fence(tx, row.name, row.incarnation)
     if row.session_uid is not None:
         endings.end_session(tx, row.session_uid)
     if request.force:
@@ -117,16 +119,6 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
     tx.connection.execute(delete(agents).where(agents.c.uid == row.uid))
     tx.record("AGENT", name, row.uid, before, None)
     return before
-
-
-def _fence(tx: Tx, row: AnyRow) -> None:
-    if not row.incarnation:
-        return
-    known = select(fenced_incarnations.c.incarnation).where(fenced_incarnations.c.incarnation == row.incarnation)
-    if tx.connection.execute(known).first() is None:
-        tx.connection.execute(
-            insert(fenced_incarnations).values(incarnation=row.incarnation, agent_name=row.name, time=tx.now)
-        )
 
 
 def _references(tx: Tx, uid: str, *, placed_only: bool) -> list[references.References]:
@@ -162,6 +154,8 @@ def list_agents(tx: Tx, request: catalog.ListAgentsRequest) -> catalog.ListAgent
     filters = []
     if request.state:
         filters.append(agents.c.state == short(catalog.AgentState, request.state))
+    if request.address:
+        filters.append(agents.c.address == check_address(request.address))
     if request.min_free_slots:
         filters.append(agents.c.slots - agents.c.slots_used >= request.min_free_slots)
     if request.group:
@@ -180,10 +174,9 @@ def peer_uids(tx: Tx, name: str, peers: Iterable[str]) -> list[tuple[str, str]]:
         raise HeadgateError(
             INVALID_ARGUMENT, f"agent {name} cannot be its own peer", metadata={"field": "peers", "name": name}
         )
-    known = {
-        row.name: row.uid
-        for row in tx.connection.execute(select(agents.c.name, agents.c.uid).where(agents.c.name.in_(folded)))
-    }
+    if not folded:
+        return []
+    known = {row.name: row.uid for row in tx.connection.execute(_NAMED, {"names_": folded})}
     missing = [peer for peer in folded if peer not in known]
     if missing:
         raise not_found(missing[0])

@@ -23,9 +23,11 @@ def end_session(tx: Tx, uid: str) -> list[Grant]:
     if agent is None:
         return sessions.close(tx, uid)
     transfers.fail_of_session(tx, uid, agent.name)
-    with partitions.recorded(tx, partitions.held_by(tx, uid)):
+    led = partitions.held_by(tx, uid)
+    with partitions.recorded(tx, led, cause=leads.leader_gone(agent.name)):
         agent_rows.update_agent(tx, agent.uid, session_uid=None)
-        leads.lost(tx, uid, agent.name)
+        if led:
+            leads.lost(tx, uid, agent.name)
         return sessions.close(tx, uid)
 
 

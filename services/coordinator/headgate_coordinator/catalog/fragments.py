@@ -22,8 +22,9 @@ from headgate_coordinator.catalog.schema import agents, fragments, queries
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import number, short
 from headgate_coordinator.errors import INSUFFICIENT_CAPACITY
-from headgate_coordinator.query.transitions import FRAGMENT_ENDED
+from headgate_coordinator.query.transitions import FRAGMENT_ENDED, QUERY_ENDED
 
+_NAMES = tuple(fragments.c.keys())
 _COLUMNS = select(fragments, queries.c.name.label("query_name")).join(queries, queries.c.uid == fragments.c.query_uid)
 _BY_QUERY = _COLUMNS.where(fragments.c.query_uid == bindparam("query_uid_")).order_by(fragments.c.ordinal)
 _BY_UID = _COLUMNS.where(fragments.c.uid.in_(bindparam("uids_", expanding=True)))
@@ -39,6 +40,9 @@ _USE_SLOTS = (
     .where(agents.c.uid == bindparam("uid_"))
     .values(slots_used=agents.c.slots_used + bindparam("delta_"), revision=bindparam("revision_"))
 )
+_INSERT = insert(fragments)
+_DELETE_OF = delete(fragments).where(fragments.c.query_uid == bindparam("query_uid_"))
+_NAMED = select(agents.c.name, agents.c.uid).where(agents.c.name.in_(bindparam("names_", expanding=True)))
 _UPDATE = (
     update(fragments)
     .where(fragments.c.uid == bindparam("uid_"))
@@ -197,10 +201,7 @@ class Changes:
 def insert_fragments(tx: Tx, query_uid: str, query_name: str, plan: catalog.QueryPlan) -> None:
     """Places the fragments of a new query as planned and reserves their slots, or INSUFFICIENT_CAPACITY."""
     names = {fragment.agent for fragment in plan.fragments}
-    placed = {
-        row.name: row.uid
-        for row in tx.connection.execute(select(agents.c.name, agents.c.uid).where(agents.c.name.in_(names)))
-    }
+    placed = {row.name: row.uid for row in tx.connection.execute(_NAMED, {"names_": sorted(names)})}
     for name in sorted(names):
         if name not in placed:
             raise agent_rows.not_found(name)
@@ -226,9 +227,7 @@ def insert_fragments(tx: Tx, query_uid: str, query_name: str, plan: catalog.Quer
             revision=tx.revision,
         )
         needed[placed[planned.agent]] += planned.slots
-        rows.append(
-            {column.name: getattr(fragment, column.name) for column in fragments.c},
-        )
+        rows.append({name: getattr(fragment, name) for name in _NAMES})
         tx.record("FRAGMENT", fragment.resource_name, fragment.uid, None, fragment.message())
         told.append(
             story.Entry(
@@ -236,7 +235,7 @@ def insert_fragments(tx: Tx, query_uid: str, query_name: str, plan: catalog.Quer
             )
         )
     if rows:
-        tx.connection.execute(insert(fragments), rows)
+        tx.connection.execute(_INSERT, rows)
     _move_slots(tx, needed)
     story.append_all(tx, told)
 
@@ -310,9 +309,10 @@ def delete_query(tx: Tx, query_uid: str, cause: str = "dropped") -> None:
     query = query_states.open_query(tx, query_uid)
     if query is None:
         return
+    _ = query.message  # (it tells how many fragments there were)
     for fragment in fragments_of(tx, query_uid):
         tx.record("FRAGMENT", fragment.resource_name, fragment.uid, fragment.message(), None)
-    tx.connection.execute(delete(fragments).where(fragments.c.query_uid == query_uid))
+    tx.connection.execute(_DELETE_OF, {"query_uid_": query_uid})
     edge_topics.let_go(tx, query_uid)
     query.delete(cause)
 
@@ -350,3 +350,16 @@ def by_uid(tx: Tx, uids: Iterable[str]) -> dict[str, OpenFragment]:
         for row in tx.connection.execute(_BY_UID, {"uids_": some}):
             found[row.uid] = opened(row)
     return found
+
+
+_UNENDED = (
+    select(fragments.c.uid)
+    .join(queries, queries.c.uid == fragments.c.query_uid)
+    .where(fragments.c.uid.in_(bindparam("uids_", expanding=True)), queries.c.state.not_in(QUERY_ENDED))
+)
+
+
+def that_may_run(tx: Tx, uids: Iterable[str]) -> list[str]:
+    """Those of the fragments whose query has not ended."""
+    found = tx.connection.execute(_UNENDED, {"uids_": list(uids)})
+    return [row.uid for row in found]

@@ -135,7 +135,11 @@ class InlineStore:
             self._require_open()
         outcome = self._commit(operation, term, refusal)
         if outcome.error is not None:
-            raise outcome.error
+            try:
+                raise outcome.error
+            finally:
+                # The error knows this frame by its traceback: each would keep the other until a collection.
+                del outcome, refusal
         for other in self.database.stores:
             if outcome.revision is not None and (other is not self or self.after_commit is not None):
                 other._look_soon()

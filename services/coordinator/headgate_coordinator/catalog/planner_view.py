@@ -38,6 +38,8 @@ _PHYSICAL = sources.PHYSICAL.where(physical_sources.c.logical_uid.in_(bindparam(
 )
 _SINKS = sinks.SINKS.where(sinks_table.c.name.in_(bindparam("names_", expanding=True)))
 _AGENTS = select(agents.c.uid, agents.c.revision)
+_ALL_AGENTS = select(agents)
+_AGENTS_BY_UID = select(agents).where(agents.c.uid.in_(bindparam("uids_", expanding=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +235,11 @@ def _unredacted(message: M, row: AnyRow) -> M:
 
 def _agents(tx: Tx, uids: list[str] | None) -> list[catalog.Agent]:
     """Agents without their peers: the view has the links themselves."""
-    selected = select(agents) if uids is None else select(agents).where(agents.c.uid.in_(uids))
-    return [agent_rows.message(row, ()) for row in tx.connection.execute(selected)]
+    if uids is None:
+        rows = tx.connection.execute(_ALL_AGENTS)
+    else:
+        rows = tx.connection.execute(_AGENTS_BY_UID, {"uids_": uids})
+    return [agent_rows.message(row, ()) for row in rows]
 
 
 def _links(tx: Tx) -> list[catalog.NetworkLink]:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from sqlalchemy import exists, insert, select, update
+from sqlalchemy import bindparam, exists, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
@@ -51,6 +51,8 @@ class PlannedQuery:
 
 
 _INSERT = insert(queries)
+# Writes the columns that it is given values for.
+_UPDATE = update(queries).where(queries.c.uid == bindparam("uid_"))
 # Where it is written which resources a query uses: by the kind of PlanUse, its column for their uids.
 _REFERENCES = {
     "physical_source": ("physical_source_uid", insert(query_sources)),
@@ -202,7 +204,7 @@ def _ask(tx: Tx, row: AnyRow, desired: str, mode: str, drain_us: int, cause: str
     before = messages(tx, [row])[0]
     if not changed:
         return before
-    tx.connection.execute(update(queries).where(queries.c.uid == row.uid).values(revision=tx.revision, **changed))
+    tx.connection.execute(_UPDATE, {"uid_": row.uid, "revision": tx.revision, **changed})
     after = query_rows.query_by_uid(tx, row.uid)
     tx.record("QUERY", row.name, row.uid, before, after)
     story.append(tx, row.uid, row.name, from_state=row.state, to_state=row.state, cause=cause)
@@ -229,6 +231,8 @@ def get_query(tx: Tx, request: catalog.GetQueryRequest) -> catalog.Query:
 
 def list_queries(tx: Tx, request: catalog.ListQueriesRequest) -> catalog.ListQueriesResponse:
     filters = prefix_filter(queries.c.name, request.name_prefix)
+    if request.uid:
+        filters.append(queries.c.uid == request.uid)
     if request.state:
         filters.append(queries.c.state == short(catalog.QueryState, request.state))
     if request.agent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, literal_column, select, union_all
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
@@ -27,22 +27,18 @@ from headgate_coordinator.errors import QUERY_NOT_FOUND
 
 # Every column but the plan, which may be large.
 COLUMNS = tuple(column for column in queries.c if column.name != "plan")
-_WRITES = (
-    select(query_sinks.c.query_uid, sinks.c.name)
+_SINK, _SOURCE, _FRAGMENTS = 0, 1, 2
+# What belongs to queries: names of their sinks and physical sources, and how many fragments they have.
+_BELONGING = union_all(
+    select(query_sinks.c.query_uid, literal_column(str(_SINK)), sinks.c.name, literal_column("1"))
     .join(sinks, sinks.c.uid == query_sinks.c.sink_uid)
-    .where(query_sinks.c.query_uid.in_(bindparam("uids_", expanding=True)))
-    .order_by(sinks.c.name)
-)
-_READS = (
-    select(query_sources.c.query_uid, physical_sources.c.name)
+    .where(query_sinks.c.query_uid.in_(bindparam("uids_", expanding=True))),
+    select(query_sources.c.query_uid, literal_column(str(_SOURCE)), physical_sources.c.name, literal_column("1"))
     .join(physical_sources, physical_sources.c.uid == query_sources.c.physical_source_uid)
-    .where(query_sources.c.query_uid.in_(bindparam("uids_", expanding=True)))
-    .order_by(physical_sources.c.name)
-)
-_COUNTS = (
-    select(fragments.c.query_uid, func.count().label("count"))
+    .where(query_sources.c.query_uid.in_(bindparam("uids_", expanding=True))),
+    select(fragments.c.query_uid, literal_column(str(_FRAGMENTS)), literal_column("''"), func.count())
     .where(fragments.c.query_uid.in_(bindparam("uids_", expanding=True)))
-    .group_by(fragments.c.query_uid)
+    .group_by(fragments.c.query_uid),
 )
 _BY_UID = select(*COLUMNS).where(queries.c.uid == bindparam("uid_"))
 _BY_NAME = select(*COLUMNS).where(queries.c.name == bindparam("name_"))
@@ -62,6 +58,11 @@ def not_found(name: str) -> HeadgateError:
     return HeadgateError(QUERY_NOT_FOUND, f"there is no query {name}", metadata={"kind": "query", "name": name})
 
 
+def drain_abandoned(row: Any) -> bool:
+    """Whether a soft stop became a hard one: a hard one that was asked for has no drain deadline."""
+    return bool(row.stop_mode == "HARD" and row.drain_deadline_us > 0)
+
+
 def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Query]:
     """The queries of `rows`, which hold `COLUMNS`, with their sinks, sources and number of fragments."""
     rows = list(rows)
@@ -69,13 +70,14 @@ def messages(tx: Tx, rows: Iterable[AnyRow]) -> list[catalog.Query]:
         return []
     uids = [row.uid for row in rows]
     written: dict[str, list[str]] = {uid: [] for uid in uids}
-    for uid, sink in tx.connection.execute(_WRITES, {"uids_": uids}):
-        written[uid].append(sink)
     read: dict[str, list[str]] = {uid: [] for uid in uids}
-    for uid, source in tx.connection.execute(_READS, {"uids_": uids}):
-        read[uid].append(source)
-    counts = {row.query_uid: row._mapping["count"] for row in tx.connection.execute(_COUNTS, {"uids_": uids})}
-    return [message(row, written[row.uid], read[row.uid], counts.get(row.uid, 0)) for row in rows]
+    counts = dict.fromkeys(uids, 0)
+    for uid, kind, name, count in tx.connection.execute(_BELONGING, {"uids_": uids}):
+        if kind == _FRAGMENTS:
+            counts[uid] = count
+        else:
+            (written if kind == _SINK else read)[uid].append(name)
+    return [message(row, sorted(written[row.uid]), sorted(read[row.uid]), counts[row.uid]) for row in rows]
 
 
 def message(row: Any, sinks: Sequence[str], physical_sources: Sequence[str], fragment_count: int) -> catalog.Query:
@@ -92,6 +94,7 @@ def message(row: Any, sinks: Sequence[str], physical_sources: Sequence[str], fra
         stop_mode=number(catalog.StopMode, row.stop_mode),
         fragment_count=fragment_count,
         temporary=row.temporary,
+        drain_abandoned=drain_abandoned(row),
         deployment_deadline=duration(row.deployment_deadline_us),
         create_time=timestamp(row.time),
         state_time=timestamp(row.state_time),

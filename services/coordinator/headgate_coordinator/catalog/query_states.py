@@ -10,25 +10,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import query_rows, story
 from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.schema import queries, query_links, query_sinks, query_sources
 from headgate_coordinator.catalog.tx import Tx
-from headgate_coordinator.catalog.wire import number, timestamp
+from headgate_coordinator.catalog.wire import AnyRow, number, timestamp
 from headgate_coordinator.query.transitions import QUERY_ENDED
 
 # Queries that one statement names at most.
 BATCH = 400
 
 _BY_UID = select(*query_rows.COLUMNS).where(queries.c.uid == bindparam("uid_"))
+_WITH_PLAN = select(queries).where(queries.c.uid == bindparam("uid_"))
 _RUNNING = select(*query_rows.COLUMNS).where(
     queries.c.uid.in_(bindparam("uids_", expanding=True)), queries.c.state == "RUNNING"
 )
 # Writes the columns that it is given values for.
 _UPDATE = update(queries).where(queries.c.uid == bindparam("uid_"))
+_TAKE_BACK = (
+    update(queries)
+    .where(queries.c.uid.in_(bindparam("uids_", expanding=True)))
+    .values(state="DEPLOYING", state_time=bindparam("now_"), waiting=None, revision=bindparam("revision_"))
+)
+# A query with what says which sources, sinks and links it uses.
+_DELETE = (
+    *(
+        delete(table).where(table.c.query_uid == bindparam("uid_"))
+        for table in (query_sources, query_sinks, query_links)
+    ),
+    delete(queries).where(queries.c.uid == bindparam("uid_")),
+)
 # On the way, unwanted, and to be deleted: each finds its rows by the index on the state.
 _UNSETTLED = tuple(
     chosen.order_by(queries.c.uid)
@@ -56,7 +70,11 @@ class Failure:
 
 @dataclass(slots=True)
 class OpenQuery:
-    """A query as it stands in the open transaction. `message` is what was last recorded or read."""
+    """A query as it stands in the open transaction.
+
+    Its message is made when it is first asked for, since most looks at a query change nothing of it. Whoever is about
+    to change what belongs to the query (its fragments, sources or sinks) asks before.
+    """
 
     tx: Tx
     uid: str
@@ -68,7 +86,15 @@ class OpenQuery:
     has_run: bool
     deployment_deadline: float
     drain_deadline: float
-    message: catalog.Query
+    row: AnyRow
+    _message: catalog.Query | None = None
+
+    @property
+    def message(self) -> catalog.Query:
+        """What was last recorded or read."""
+        if self._message is None:
+            self._message = query_rows.messages(self.tx, [self.row])[0]
+        return self._message
 
     def set_state(self, to: str, cause: str, failure: Failure | None = None) -> None:
         """One transition.
@@ -105,16 +131,21 @@ class OpenQuery:
         self._tell(failure.message)
 
     def stop_hard(self, cause: str) -> None:
-        """A soft stop becomes a hard one."""
+        """A soft stop becomes a hard one, and says so from then on."""
         after = self._changed()
-        after.stop_mode = catalog.STOP_MODE_HARD
+        after.stop_mode, after.drain_abandoned = catalog.STOP_MODE_HARD, True
         self.stop_mode = "HARD"
         self._write(after, {"stop_mode": "HARD"})
         self._tell(cause)
 
     def waits_for(self, reason: str, message: str) -> bool:
         """Whether this is what the row says it waits for."""
-        waiting = self.message.waiting
+        if self._message is not None:
+            waiting = self._message.waiting
+        elif self.row.waiting is None:
+            return not reason and not message
+        else:
+            waiting = catalog.Waiting.FromString(self.row.waiting)
         return waiting.reason == number(catalog.WaitingReason, reason) and waiting.message == message
 
     def set_waiting(self, reason: str, message: str) -> None:
@@ -134,11 +165,10 @@ class OpenQuery:
 
     def delete(self, cause: str) -> None:
         """Deletes an ended query whose fragments are deleted: from now on its name is free."""
-        connection = self.tx.connection
-        for table in (query_sources, query_sinks, query_links):
-            connection.execute(delete(table).where(table.c.query_uid == self.uid))
-        connection.execute(delete(queries).where(queries.c.uid == self.uid))
-        self.tx.record("QUERY", self.name, self.uid, self.message, None)
+        before = self.message
+        for statement in _DELETE:
+            self.tx.connection.execute(statement, {"uid_": self.uid})
+        self.tx.record("QUERY", self.name, self.uid, before, None)
         story.append(self.tx, self.uid, self.name, from_state=self.state, cause=cause)
 
     def _tell(self, cause: str) -> None:
@@ -154,7 +184,7 @@ class OpenQuery:
     def _write(self, after: catalog.Query, values: dict[str, Any]) -> None:
         self.tx.connection.execute(_UPDATE, {"uid_": self.uid, "revision": self.tx.revision, **values})
         self.tx.record("QUERY", self.name, self.uid, self.message, after)
-        self.message = after
+        self._message = after
 
     def _set_failure(self, after: catalog.Query, values: dict[str, Any], failure: Failure) -> None:
         self.failed = True
@@ -175,9 +205,13 @@ class OpenQuery:
 def open_query(tx: Tx, uid: str) -> OpenQuery | None:
     """The query, or None if it is no more."""
     row = tx.connection.execute(_BY_UID, {"uid_": uid}).one_or_none()
-    if row is None:
-        return None
-    return _opened(tx, row, query_rows.messages(tx, [row])[0])
+    return None if row is None else _opened(tx, row)
+
+
+def open_with_plan(tx: Tx, uid: str) -> tuple[OpenQuery, catalog.QueryPlan] | None:
+    """The query and its plan, or None if it is no more."""
+    row = tx.connection.execute(_WITH_PLAN, {"uid_": uid}).one_or_none()
+    return None if row is None else (_opened(tx, row), catalog.QueryPlan.FromString(row.plan))
 
 
 def take_back(tx: Tx, uids: Sequence[str], cause: str) -> None:
@@ -188,11 +222,7 @@ def take_back(tx: Tx, uids: Sequence[str], cause: str) -> None:
         if not rows:
             continue
         running = [row.uid for row in rows]
-        tx.connection.execute(
-            update(queries)
-            .where(queries.c.uid.in_(running))
-            .values(state="DEPLOYING", state_time=tx.now, waiting=None, revision=tx.revision)
-        )
+        tx.connection.execute(_TAKE_BACK, {"uids_": running, "now_": tx.now, "revision_": tx.revision})
         for before in query_rows.messages(tx, rows):
             after = catalog.Query()
             after.CopyFrom(before)
@@ -209,7 +239,7 @@ def unsettled(tx: Tx) -> list[str]:
     return [uid for chosen in _UNSETTLED for uid in tx.connection.execute(chosen).scalars()]
 
 
-def _opened(tx: Tx, row: Row[Any], message: catalog.Query) -> OpenQuery:
+def _opened(tx: Tx, row: AnyRow) -> OpenQuery:
     return OpenQuery(
         tx=tx,
         uid=row.uid,
@@ -221,5 +251,5 @@ def _opened(tx: Tx, row: Row[Any], message: catalog.Query) -> OpenQuery:
         has_run=row.has_run,
         deployment_deadline=row.deployment_deadline_us / 1_000_000,
         drain_deadline=row.drain_deadline_us / 1_000_000,
-        message=message,
+        row=row,
     )

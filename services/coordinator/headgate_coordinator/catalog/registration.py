@@ -19,7 +19,7 @@ from headgate_coordinator.catalog import agent_rows, endings, links, sessions
 from headgate_coordinator.catalog.addresses import check_address
 from headgate_coordinator.catalog.agent_status import mark_unreachable
 from headgate_coordinator.catalog.agents import ALL_ROLES, peer_uids, refuse_taken
-from headgate_coordinator.catalog.schema import agents, fenced_incarnations
+from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, json_array, json_object, short
 from headgate_coordinator.errors import (
@@ -35,13 +35,14 @@ from headgate_coordinator.sql.names import fold
 PROTOCOL_VERSIONS = range(1, 2)
 
 _BY_NAME = select(agents).where(agents.c.name == bindparam("name_"))
-_FENCED = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
     agent: catalog.Agent
     session: sessions.Session
+    # Whether it has had this session before.
+    again: bool = False
 
 
 def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: float) -> Registered:
@@ -66,7 +67,11 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
         refuse_taken(tx, name, address)
     else:
         _refuse_other(row, address, request.incarnation)
+        if row.incarnation != request.incarnation:
+            # What it has sent and what arrives late must not bring it back in the place of this one.
+            agent_rows.fence(tx, name, row.incarnation)
     session = _session(tx, row, request.incarnation, name, address, session_ttl)
+    again = row is not None and row.session_uid == session.uid
     roles = tuple(dict.fromkeys(short(catalog.AgentRole, role) for role in request.roles if role)) or ALL_ROLES
     if row is None:
         uid = agent_rows.insert_agent(
@@ -104,14 +109,14 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
         "kafka_address": kafka_address,
     }
     if all(row._mapping[column] == value for column, value in values.items()):
-        return Registered(agent_rows.agent_by_uid(tx, row.uid), session)
-    return Registered(agent_rows.update_agent(tx, row.uid, **values), session)
+        return Registered(agent_rows.agent_by_uid(tx, row.uid), session, again)
+    return Registered(agent_rows.update_agent(tx, row.uid, **values), session, again)
 
 
 def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:
     """The agent is UNREACHABLE at once and its session ends, if it is this process that the name belongs to."""
     name = fold(request.name)
-    row = tx.connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
+    row = tx.connection.execute(_BY_NAME, {"name_": name}).one_or_none()
     if row is None or row.incarnation != request.incarnation:
         return
     if row.session_uid is not None:
@@ -120,10 +125,11 @@ def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:
 
 
 def _refuse_dropped(tx: Tx, name: str, request: cluster.RegisterAgentRequest, row: AnyRow | None) -> None:
-    if tx.connection.execute(_FENCED, {"incarnation_": request.incarnation}).first() is not None:
+    if agent_rows.fenced(tx, request.incarnation):
         raise HeadgateError(
             AGENT_DROPPED,
-            f"agent {name} was dropped while this process ran under it; it must stop everything and start anew",
+            f"agent {name} was dropped while this process ran under it, or another process has taken its place; it "
+            "must stop everything and start anew",
             metadata={"name": name, "incarnation": request.incarnation},
         )
     if request.fragments and (row is None or not row.incarnation):
@@ -151,13 +157,16 @@ def _refuse_other(row: AnyRow, address: str, incarnation: str) -> None:
 
 
 def _session(tx: Tx, row: AnyRow | None, incarnation: str, name: str, address: str, ttl: float) -> sessions.Session:
+    holder = f"agent/{name}/{incarnation}"
     if row is not None and row.session_uid is not None:
-        if row.incarnation == incarnation:
-            try:
-                return sessions.get_session(tx, row.session_uid)
-            except HeadgateError as error:
-                if error.reason is not SESSION_EXPIRED:
-                    raise
-        else:
+        # By whom the session was opened decides, not whom the agent's row names: a poll may have found the process
+        # before it came to register, and what its predecessor was granted is not its own.
+        try:
+            session = sessions.get_session(tx, row.session_uid)
+            if session.holder == holder:
+                return session
             endings.end_session(tx, row.session_uid)
-    return sessions.open_session(tx, f"agent/{name}/{incarnation}", address, ttl)
+        except HeadgateError as error:
+            if error.reason is not SESSION_EXPIRED:
+                raise
+    return sessions.open_session(tx, holder, address, ttl)

@@ -70,6 +70,9 @@ _pass_grant = (
     .values(epoch=grants.c.epoch + 1, session_uid=bindparam("session_"), time=bindparam("time_"))
 )
 _release_grant = update(grants).where(*_this).values(session_uid=None, time=bindparam("time_"))
+_release_all = (
+    update(grants).where(grants.c.session_uid == bindparam("uid_")).values(session_uid=None, time=bindparam("time_"))
+)
 _delete_grant = grants.delete().where(*_this)
 # A statement takes a bounded number of parameters.
 _BATCH = 5_000
@@ -116,7 +119,7 @@ def close(tx: Tx, uid: str) -> list[Grant]:
     """Ends the session, if there is one, and releases its grants; those are the answer."""
     held = [_as_grant(row) for row in tx.connection.execute(_grants_of, {"uid_": uid})]
     if held:
-        tx.connection.execute(update(grants).where(grants.c.session_uid == uid).values(session_uid=None, time=tx.now))
+        tx.connection.execute(_release_all, {"uid_": uid, "time_": tx.now})
     tx.connection.execute(_delete_session, {"uid_": uid})
     return held
 
@@ -291,6 +294,10 @@ class Observer:
         """Those not renewed for their whole TTL, as last seen: what `expire` takes."""
         now = self._clock.monotonic()
         return [session for session, since in self._seen.values() if now - since >= session.ttl]
+
+    def is_overdue(self, uid: str) -> bool:
+        seen = self._seen.get(uid)
+        return seen is not None and self._clock.monotonic() - seen[1] >= seen[0].ttl
 
     def next_due(self) -> float | None:
         """Seconds until the next session may become overdue; None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
@@ -28,6 +28,8 @@ SINKS = select(
     sinks.c.revision,
     agents.c.name.label("agent"),
 ).outerjoin(agents, agents.c.uid == sinks.c.agent_uid)
+_BY_NAME = SINKS.where(sinks.c.name == bindparam("name_"))
+_INSERT = insert(sinks)
 
 
 def create_sink(tx: Tx, request: catalog.CreateSinkRequest, limits: SchemaLimits) -> catalog.Sink:
@@ -40,16 +42,17 @@ def create_sink(tx: Tx, request: catalog.CreateSinkRequest, limits: SchemaLimits
         raise HeadgateError(ALREADY_EXISTS, f"there is a sink {name}", metadata={"kind": "sink", "name": name})
     uid = tx.ids.uid("sink")
     tx.connection.execute(
-        insert(sinks).values(
-            uid=uid,
-            name=name,
-            agent_uid=agent_uid,
-            type=descriptor.name,
-            schema=schema.SerializeToString(deterministic=True),
-            options=json_object(options),
-            time=tx.now,
-            revision=tx.revision,
-        )
+        _INSERT,
+        {
+            "uid": uid,
+            "name": name,
+            "agent_uid": agent_uid,
+            "type": descriptor.name,
+            "schema": schema.SerializeToString(deterministic=True),
+            "options": json_object(options),
+            "time": tx.now,
+            "revision": tx.revision,
+        },
     )
     row = _row(tx, name)
     assert row is not None
@@ -125,4 +128,4 @@ def message(row: AnyRow) -> catalog.Sink:
 
 
 def _row(tx: Tx, name: str) -> AnyRow | None:
-    return tx.connection.execute(SINKS.where(sinks.c.name == name)).one_or_none()
+    return tx.connection.execute(_BY_NAME, {"name_": name}).one_or_none()

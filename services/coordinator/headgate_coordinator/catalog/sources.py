@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog import references
+from headgate_coordinator.catalog import built_in_sources, references
 from headgate_coordinator.catalog.descriptors import (
     built_in_source,
     redact_source,
@@ -57,6 +57,20 @@ PHYSICAL = (
     .join(logical_sources, logical_sources.c.uid == physical_sources.c.logical_uid)
     .outerjoin(agents, agents.c.uid == physical_sources.c.agent_uid)
 )
+_LOGICAL_BY_NAME = LOGICAL.where(logical_sources.c.name == bindparam("name_"))
+_PHYSICAL_BY_NAME = PHYSICAL.where(physical_sources.c.name == bindparam("name_"))
+_PHYSICAL_BY_UID = PHYSICAL.where(physical_sources.c.uid == bindparam("uid_"))
+_INSERT_LOGICAL, _INSERT_PHYSICAL = insert(logical_sources), insert(physical_sources)
+_SET_LOCUS = (
+    update(physical_sources).where(physical_sources.c.uid == bindparam("uid_")).values(locus=bindparam("locus_"))
+)
+# Another physical source in the same place.
+_SAME = select(physical_sources.c.name).where(
+    physical_sources.c.logical_uid == bindparam("logical_uid_"),
+    physical_sources.c.type == bindparam("type_"),
+    physical_sources.c.locus == bindparam("locus_"),
+    physical_sources.c.uid != bindparam("uid_"),
+)
 # Stands before the locus of a physical source until its transaction settles.
 _UNSETTLED = "unsettled "
 
@@ -71,13 +85,14 @@ def create_logical_source(
         raise _exists("logical source", name)
     uid = tx.ids.uid("logical-source")
     tx.connection.execute(
-        insert(logical_sources).values(
-            uid=uid,
-            name=name,
-            schema=schema.SerializeToString(deterministic=True),
-            time=tx.now,
-            revision=tx.revision,
-        )
+        _INSERT_LOGICAL,
+        {
+            "uid": uid,
+            "name": name,
+            "schema": schema.SerializeToString(deterministic=True),
+            "time": tx.now,
+            "revision": tx.revision,
+        },
     )
     created = catalog.LogicalSource(
         name=name, uid=uid, schema=schema, create_time=timestamp(tx.now), revision=tx.revision
@@ -156,18 +171,19 @@ def create_physical_source(tx: Tx, request: catalog.CreatePhysicalSourceRequest)
     if _physical_row(tx, name) is not None:
         raise _exists("physical source", name)
     tx.connection.execute(
-        insert(physical_sources).values(
-            uid=uid,
-            name=name,
-            logical_uid=logical_row.uid,
-            agent_uid=agent_uid,
-            type=short(catalog.SourceType, request.type),
-            locus=_UNSETTLED + uid,
-            options=json_object(valid.options),
-            parser_options=json_object(valid.parser_options),
-            time=tx.now,
-            revision=tx.revision,
-        )
+        _INSERT_PHYSICAL,
+        {
+            "uid": uid,
+            "name": name,
+            "logical_uid": logical_row.uid,
+            "agent_uid": agent_uid,
+            "type": short(catalog.SourceType, request.type),
+            "locus": _UNSETTLED + uid,
+            "options": json_object(valid.options),
+            "parser_options": json_object(valid.parser_options),
+            "time": tx.now,
+            "revision": tx.revision,
+        },
     )
     row = _physical_row(tx, name)
     assert row is not None
@@ -183,11 +199,11 @@ def settle(tx: Tx, changes: Iterable[Change]) -> None:
     """
     for change in changes:
         if change.kind == "PHYSICAL_SOURCE" and change.before is None:
-            row = tx.connection.execute(PHYSICAL.where(physical_sources.c.uid == change.uid)).one()
+            row = tx.connection.execute(_PHYSICAL_BY_UID, {"uid_": change.uid}).one()
             type_ = number(catalog.SourceType, row.type)
             locus = source_locus(type_, from_json_object(row.options), row.agent_uid or "")
             _refuse_same(tx, row.logical_source, row.logical_uid, row.type, locus, row.agent, uid=row.uid)
-            tx.connection.execute(update(physical_sources).where(physical_sources.c.uid == row.uid).values(locus=locus))
+            tx.connection.execute(_SET_LOCUS, {"uid_": row.uid, "locus_": locus})
 
 
 def refuse_same_locus(tx: Tx, request: catalog.CreatePhysicalSourceRequest) -> None:
@@ -215,14 +231,8 @@ def _agent_for(tx: Tx, request: catalog.CreatePhysicalSourceRequest) -> str | No
 def _refuse_same(
     tx: Tx, logical: str, logical_uid: str, type_name: str, locus: str, agent: str | None, *, uid: str
 ) -> None:
-    same = tx.connection.execute(
-        select(physical_sources.c.name).where(
-            physical_sources.c.logical_uid == logical_uid,
-            physical_sources.c.type == type_name,
-            physical_sources.c.locus == locus,
-            physical_sources.c.uid != uid,
-        )
-    ).scalar_one_or_none()
+    place = {"logical_uid_": logical_uid, "type_": type_name, "locus_": locus, "uid_": uid}
+    same = tx.connection.execute(_SAME, place).scalar_one_or_none()
     if same is not None:
         where = f" on agent {agent}" if agent else ""
         raise HeadgateError(
@@ -265,6 +275,8 @@ def get_physical_source(tx: Tx, request: catalog.GetPhysicalSourceRequest) -> ca
 
 
 def list_physical_sources(tx: Tx, request: catalog.ListPhysicalSourcesRequest) -> catalog.ListPhysicalSourcesResponse:
+    if request.logical_source and built_in_source(fold(request.logical_source)) is not None:
+        return built_in_sources.list_feeds(tx, request)
     filters = []
     if request.logical_source:
         filters.append(logical_sources.c.name == fold(request.logical_source))
@@ -335,8 +347,8 @@ def _require_uid(kind: str, row: AnyRow, uid: str) -> None:
 
 
 def _logical_row(tx: Tx, name: str) -> AnyRow | None:
-    return tx.connection.execute(LOGICAL.where(logical_sources.c.name == name)).one_or_none()
+    return tx.connection.execute(_LOGICAL_BY_NAME, {"name_": name}).one_or_none()
 
 
 def _physical_row(tx: Tx, name: str) -> AnyRow | None:
-    return tx.connection.execute(PHYSICAL.where(physical_sources.c.name == name)).one_or_none()
+    return tx.connection.execute(_PHYSICAL_BY_NAME, {"name_": name}).one_or_none()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import delete, select
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog.schema import story
@@ -29,13 +29,6 @@ class Entry:
     fragment: int = 0
     agent: str = ""
     epoch: int = 0
-
-
-_last = (
-    select(story.c.query_uid, func.max(story.c.ordinal))
-    .where(story.c.query_uid.in_(bindparam("uids_", expanding=True)), story.c.revision == bindparam("revision_"))
-    .group_by(story.c.query_uid)
-)
 
 
 _INSERT = story.insert()
@@ -61,27 +54,22 @@ def append_all(tx: Tx, entries: Sequence[Entry]) -> None:
     """Adds entries, in order, after those that this transaction has added."""
     if not entries:
         return
-    uids = list({entry.query_uid for entry in entries})
-    found = tx.connection.execute(_last, {"uids_": uids, "revision_": tx.revision})
-    last: dict[str, int] = {row[0]: row[1] for row in found}
-    rows = []
-    for entry in entries:
-        ordinal = last[entry.query_uid] = last.get(entry.query_uid, -1) + 1
-        rows.append(
-            {
-                "query_uid": entry.query_uid,
-                "revision": tx.revision,
-                "ordinal": ordinal,
-                "query_name": entry.query_name,
-                "time": tx.now,
-                "fragment": entry.fragment,
-                "from_state": entry.from_state,
-                "to_state": entry.to_state,
-                "cause": entry.cause,
-                "agent": entry.agent,
-                "epoch": entry.epoch,
-            }
-        )
+    rows = [
+        {
+            "query_uid": entry.query_uid,
+            "revision": tx.revision,
+            "ordinal": tx.next_in_story(entry.query_uid),
+            "query_name": entry.query_name,
+            "time": tx.now,
+            "fragment": entry.fragment,
+            "from_state": entry.from_state,
+            "to_state": entry.to_state,
+            "cause": entry.cause,
+            "agent": entry.agent,
+            "epoch": entry.epoch,
+        }
+        for entry in entries
+    ]
     tx.connection.execute(_INSERT, rows)
 
 

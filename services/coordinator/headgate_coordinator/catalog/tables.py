@@ -11,7 +11,17 @@ from sqlglot import exp
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog import agents, fragments, queries, query_rows, sinks, snapshot, sources
+from headgate_coordinator.catalog import (
+    agents,
+    built_in_sources,
+    fragments,
+    queries,
+    query_rows,
+    sinks,
+    snapshot,
+    sources,
+)
+from headgate_coordinator.catalog.descriptors import is_built_in
 from headgate_coordinator.catalog.log import partitions, settings, topics
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.watch import as_resource, name_of
@@ -136,7 +146,10 @@ def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
         yield from (fragment.message() for fragment in fragments.fragments_of(tx, query.uid))
         return
     if owner is not None and kind == "PHYSICAL_SOURCE":
-        sources.get_logical_source(tx, catalog.GetLogicalSourceRequest(name=owner))
+        logical = sources.get_logical_source(tx, catalog.GetLogicalSourceRequest(name=owner))
+        if is_built_in(logical.uid):
+            yield from built_in_sources.feeds(tx, owner)
+            return
     for _, message in snapshot.read_kinds(tx, (kind,)):
         if owner is None or getattr(message, "logical_source", owner) == owner:
             yield message
@@ -170,6 +183,8 @@ def _options_text(options: Any) -> str:
 def _why(query: catalog.Query) -> str:
     if query.HasField("failure"):
         return f"{query.failure.reason}: {query.failure.message}"
+    if not query.waiting.message and query.drain_abandoned:
+        return "stopped hard after the drain deadline"
     return query.waiting.message
 
 

@@ -59,11 +59,19 @@ class Tx:
     # Run by the store after the commit is durable, never if it is rolled back.
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     _recorded: dict[tuple[str, str], Change] = field(default_factory=dict)
+    # Entries that were added to stories so far, by the uid of the query.
+    _told: dict[str, int] = field(default_factory=dict)
 
     @property
     def changes(self) -> list[Change]:
         """What was recorded so far, in order."""
         return list(self._recorded.values())
+
+    def next_in_story(self, query_uid: str) -> int:
+        """The ordinal of the next entry in a query's story, counted from 0 within this revision."""
+        ordinal = self._told.get(query_uid, 0)
+        self._told[query_uid] = ordinal + 1
+        return ordinal
 
     def record(self, kind: str, name: str, uid: str, before: Message | None, after: Message | None) -> None:
         """Notes a change. Two changes of one resource in one transaction become one, from first to last."""

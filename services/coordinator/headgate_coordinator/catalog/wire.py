@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ _PREFIXES = {
     catalog.FragmentKind: "FRAGMENT_KIND_",
     catalog.FragmentState: "FRAGMENT_STATE_",
     catalog.ResourceKind: "RESOURCE_KIND_",
+    log.PartitionEvent: "PARTITION_EVENT_",
     log.Durability: "DURABILITY_",
     log.TopicFormat: "TOPIC_FORMAT_",
     log.TransferState: "TRANSFER_STATE_",
@@ -51,6 +53,7 @@ def microseconds(length: Duration) -> int:
     return length.seconds * 1_000_000 + length.nanos // 1000
 
 
+@functools.lru_cache(maxsize=1024)
 def short(enum: Any, value: int) -> str:
     """`ACTIVE` for AGENT_STATE_ACTIVE; empty for UNSPECIFIED and for numbers that the proto does not have."""
     if value == 0 or value not in enum.DESCRIPTOR.values_by_number:
@@ -59,6 +62,7 @@ def short(enum: Any, value: int) -> str:
     return name.removeprefix(_PREFIXES[enum])
 
 
+@functools.lru_cache(maxsize=1024)
 def number(enum: Any, name: str) -> Any:
     """The value of an enum by its short name; UNSPECIFIED for an empty one."""
     return enum.Value(_PREFIXES[enum] + (name or "UNSPECIFIED"))

@@ -6,8 +6,8 @@ anyone can take over, and only then gives up. What it might still have under way
 against the term in its own transaction, and agents refuse the commands of a lower term.
 
 Taking over after the death of a leader takes at most the TTL, plus two looks (each a third of the TTL), plus one
-transaction. Where the store is open to this process only (`sole`: an SQLite file under its lock), whoever held the
-grant before is dead, so it passes at once.
+transaction (`take_over_within`). Where the store is open to this process only (`sole`: an SQLite file under its lock),
+whoever held the grant before is dead, so it passes at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,18 @@ log = logging.getLogger(__name__)
 
 # An agent that says it obeys a term so far above is not believed: a catalog put back loses fewer.
 MAX_TERMS_LOST = 1_000_000
+# A standby looks so many times in a TTL.
+LOOKS = 3
 # Runs the controllers of a term: ends when cancelled, or with NOT_LEADER.
 Lead = Callable[[int], Awaitable[None]]
+
+
+def take_over_within(timings: Timings) -> float:
+    """Seconds from the death of a leader until a standby has begun the transaction that makes it the next.
+
+    The last renewal is seen a look later, the silence after it has lasted for the TTL another look later.
+    """
+    return timings.leader_ttl * (1 + 2 / LOOKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,7 @@ class Leadership:
                 log.warning("the leadership cannot be looked at", extra={"error": str(error)})
                 # What was not seen cannot count as silence.
                 seen = None
-            await asyncio.sleep(self._timings.leader_ttl / 3 * self._source.uniform(0.8, 1.0))
+            await asyncio.sleep(self._timings.leader_ttl / LOOKS * self._source.uniform(0.8, 1.0))
 
     def _may_take(self, found: _Seen, silent_for: float) -> bool:
         if found.holder is None or self._sole:

@@ -42,10 +42,10 @@ UNKNOWN_ROUND_TRIP = 0.25
 EAGER = (0.02, 0.05, 0.1, 0.25)
 # Moments in an interval at which agents are asked, some in each.
 SLOTS = 4
-# An agent that goes on renewing its session without news is asked after so many intervals at the latest.
+# An agent that goes on renewing its session without news is asked with its first renewal after so many intervals.
 PATIENCE = 10
-# An agent is told to renew so many times in a TTL.
-RENEWALS = 3
+# A renewal is late when it comes after this share of the TTL: agents are told to renew after a third of it.
+LATE = 0.36
 
 
 @dataclass(slots=True)
@@ -60,6 +60,8 @@ class Polled:
     due: float
     round_trip: float | None = None
     polled_at: float = 0.0
+    # Until when its last renewal, which said that there is no news, stands for an answer.
+    renewal_holds: float = 0.0
     # `version` of the last answer that was applied; 0 asks for everything.
     version: int = 0
     resources: catalog.AgentResources | None = None
@@ -165,12 +167,15 @@ class Membership:
             return
         if not agent.active or (version and version != agent.version):
             self._plan(agent, 0.0, sooner=True)
-        elif version and agent.timer is not None and not agent.eager:
+        elif version:
             now = self._clock.monotonic()
-            next_renewal = now + self._timings.session_ttl / RENEWALS
-            due = min(self._slot(next_renewal), agent.polled_at + PATIENCE * self._timings.poll_interval)
-            if due > agent.due:
-                self._plan(agent, due - now)
+            agent.renewal_holds = now + LATE * self._timings.session_ttl
+            if now - agent.polled_at >= PATIENCE * self._timings.poll_interval:
+                self._plan(agent, 0.0, sooner=True)
+            elif agent.timer is not None and not agent.eager:
+                due = self._slot(agent.renewal_holds)
+                if due > agent.due:
+                    self._plan(agent, due - now)
 
     async def _follow(self) -> None:
         """Follows the change feed, to know which agents there are."""
@@ -224,7 +229,7 @@ class Membership:
         another = agent.incarnation != incarnation or agent.address != address
         agent.address, agent.incarnation, agent.active = address, incarnation, active
         if another:
-            agent.version = 0
+            agent.version, agent.renewal_holds = 0, 0.0
             self._plan(agent, delay, sooner=True)
 
     def _drop(self, uid: str) -> None:
@@ -285,7 +290,8 @@ class Membership:
             return started + EAGER[len(EAGER) - 1 - agent.eager]
         timings = self._timings
         pause = timings.poll_interval * 0.9 if agent.active else timings.probe_interval
-        return self._slot(started + pause * self._source.uniform(0.9, 1.1))
+        due = started + pause * self._source.uniform(0.9, 1.1)
+        return self._slot(max(due, agent.renewal_holds) if agent.active else due)
 
     def _slot(self, after: float) -> float:
         """Soon after `after`.
@@ -354,6 +360,7 @@ class Membership:
         self.stats.misses += 1
         # What it has is asked for anew when it is back.
         agent.version = agent.eager = 0
+        agent.renewal_holds = 0.0
         agent.resources = None
         if not agent.active:
             return

@@ -326,7 +326,7 @@ def _registration(case: Case, fragment: OpenFragment) -> cluster.RegisterFragmen
     plan.agent = fragment.agent_name
     concerned = {*plan.input_edges, *plan.output_edges}
     edges = [edge for edge in case.plan.edges if edge.ordinal in concerned]
-    told = edge_topics.told(case.tx, case.query.uid) if edges else {}
+    told = case.told_topics() if edges else {}
     request = cluster.RegisterFragmentRequest(
         fragment=cluster.FragmentRef(uid=fragment.uid, epoch=fragment.epoch),
         query=case.query.name,

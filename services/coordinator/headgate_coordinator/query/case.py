@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from sqlalchemy import bindparam, select
 
 from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
 from headgate_coordinator.catalog import fragments as fragment_rows
 from headgate_coordinator.catalog import query_states
 from headgate_coordinator.catalog.fragments import OpenFragment
+from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.query_states import OpenQuery
-from headgate_coordinator.catalog.schema import agents, queries
+from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow
 from headgate_coordinator.query.states import decide, span
 from headgate_coordinator.query.views import AgentView, Decision, FragmentView, QueryView
 
-_PLAN = select(queries.c.plan).where(queries.c.uid == bindparam("uid_"))
 # What a view and a call need of an agent.
 _AGENTS = select(
     agents.c.uid, agents.c.name, agents.c.address, agents.c.state, agents.c.state_time, agents.c.incarnation
@@ -59,14 +60,21 @@ class Case:
     memory: Memory
     no_room: set[str] = field(default_factory=set)
     passed: list[str] = field(default_factory=list)
+    _told: Mapping[str, cluster.EdgeTopic] | None = None
+
+    def told_topics(self) -> Mapping[str, cluster.EdgeTopic]:
+        """What agents are told of the query's topics, once all that is to be written now is written."""
+        if self._told is None:
+            self._told = edge_topics.told(self.tx, self.query.uid)
+        return self._told
 
 
 def open_case(tx: Tx, uid: str, memory: Memory) -> Case | None:
-    query = query_states.open_query(tx, uid)
-    if query is None:
+    opened = query_states.open_with_plan(tx, uid)
+    if opened is None:
         return None
+    query, plan = opened
     found = fragment_rows.fragments_of(tx, uid)
-    plan = catalog.QueryPlan.FromString(tx.connection.execute(_PLAN, {"uid_": uid}).scalar_one())
     case = Case(tx, query, found, {}, plan, memory, set(memory.no_room))
     _load_agents(case)
     return case
@@ -90,6 +98,8 @@ def decide_case(case: Case) -> Decision:
         failed=query.failed,
         has_run=query.has_run,
         deployment_late=memory.deploying_for is not None and memory.deploying_for >= query.deployment_deadline,
+        # A hard stop that was asked for has no drain deadline.
+        drain_abandoned=query.stop_mode == "HARD" and query.drain_deadline > 0,
         drain_late=memory.draining_for is not None and memory.draining_for >= query.drain_deadline > 0,
     )
     upstream = _upstream(case.plan)

@@ -44,6 +44,7 @@ from headgate_coordinator.query.work import Work
 
 log = logging.getLogger(__name__)
 
+_SILENT = select(agents.c.uid).where(agents.c.state == "UNREACHABLE").order_by(agents.c.uid)
 _ENDED = (catalog.QUERY_STATE_STOPPED, catalog.QUERY_STATE_TERMINATED, catalog.QUERY_STATE_FAILED)
 
 
@@ -471,5 +472,4 @@ def _at_rest(query: catalog.Query) -> bool:
 
 def _whole_picture(tx: Tx) -> tuple[list[str], list[str]]:
     """Uids of the agents that do not answer, and of the unsettled queries."""
-    found = tx.connection.execute(select(agents.c.uid).where(agents.c.state == "UNREACHABLE").order_by(agents.c.uid))
-    return list(found.scalars()), query_states.unsettled(tx)
+    return list(tx.connection.execute(_SILENT).scalars()), query_states.unsettled(tx)

@@ -50,6 +50,7 @@ class _Step:
 
 
 _NOTHING = _Step()
+_ABANDONED = "stopped hard after the drain deadline"
 _STARTING = Waiting("FRAGMENTS_STARTING", "its fragments are being started")
 
 
@@ -136,7 +137,7 @@ def _running(now: Situation) -> Decision:
 def _stopping(now: Situation) -> Decision:
     query = now.query
     if query.stop_mode == "SOFT" and query.drain_late and not query.failed:
-        return Decision(writes=(StopHard("the drain deadline has passed"),))
+        return Decision(writes=(StopHard(f"{_ABANDONED}; what was in flight is lost"),))
     if all(not fragment.held for fragment in now.fragments):
         return _set(*_end(query))
     if _drains(now) and not all(_drained(fragment) for fragment in now.fragments):
@@ -306,9 +307,8 @@ def _take_down(now: Situation, fragment: FragmentView) -> _Step:
         return _Step(waiting=_blocked(now, fragment, _unreachable(now, fragment, agent)))
     if fragment.backing_off:
         return _Step(waiting=_retrying(now, fragment))
-    return _Step(
-        call=Unregister(fragment.uid), waiting=Waiting("FRAGMENTS_STOPPING", "its fragments are being stopped")
-    )
+    stopping = f"its fragments are {_ABANDONED}" if now.query.drain_abandoned else "its fragments are being stopped"
+    return _Step(call=Unregister(fragment.uid), waiting=Waiting("FRAGMENTS_STOPPING", stopping))
 
 
 def _end(query: QueryView) -> tuple[str, str]:
@@ -316,6 +316,8 @@ def _end(query: QueryView) -> tuple[str, str]:
         return "FAILED", "every fragment is gone, after a failure"
     if query.desired == "RUNNING":
         return "TERMINATED", "every fragment ended by itself and is gone"
+    if query.drain_abandoned:
+        return "STOPPED", f"every fragment is gone, {_ABANDONED}"
     return "STOPPED", "every fragment is gone, as was asked for"
 
 

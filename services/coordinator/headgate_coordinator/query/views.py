@@ -26,6 +26,8 @@ class QueryView:
     # Time is up for the deployment, for the drain.
     deployment_late: bool = False
     drain_late: bool = False
+    # Its soft stop became a hard one.
+    drain_abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

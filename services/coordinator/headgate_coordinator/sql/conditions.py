@@ -18,9 +18,9 @@ from google.protobuf.message import Message
 from sqlglot import exp
 
 from headgate.catalog import v1 as catalog
+from headgate_common.durations import parse_duration
 from headgate_coordinator.errors import UNSUPPORTED
 from headgate_coordinator.sql.arguments import unread_names
-from headgate_coordinator.sql.durations import parse_duration
 from headgate_coordinator.sql.errors import SourceText, StatementError, Step, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.fields import Field, FieldError, FieldType, find_field, project
 from headgate_coordinator.sql.limits import StatementLimits

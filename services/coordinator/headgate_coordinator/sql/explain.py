@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.catalog import v1 as catalog
+from headgate_common.durations import show_duration
 from headgate_coordinator.sql.algebra import (
     Agg,
     Aggregate,
@@ -24,7 +25,6 @@ from headgate_coordinator.sql.algebra import (
     Union,
     Window,
 )
-from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.nodes import WindowKind
 from headgate_coordinator.sql.spark import ExpressionWriter, quote
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from headgate_common.durations import UNITS
 from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.algebra import Call, Column, Expr, Literal, walk
 from headgate_coordinator.sql.arguments import argument_name, describe
-from headgate_coordinator.sql.durations import UNITS
 from headgate_coordinator.sql.errors import MAX_PROBLEMS, Problems, Step, did_you_mean, quoted
 from headgate_coordinator.sql.functions import EXTRACTED
 from headgate_coordinator.sql.nodes import offset_of

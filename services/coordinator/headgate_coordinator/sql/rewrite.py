@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from headgate_common.durations import show_duration
 from headgate_coordinator.sql.aggregation import (
     Computed,
     needs_time,
@@ -44,7 +45,6 @@ from headgate_coordinator.sql.algebra import (
     walk_plan,
     with_inputs,
 )
-from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.eventtime import NoEventTime, Times, WindowOrigin, expose
 from headgate_coordinator.sql.joins import JoinRewriter, Unsupported
 from headgate_coordinator.sql.nodes import WindowKind

@@ -38,7 +38,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStatement(Statement):
-    """CREATE, DROP and STOP of everything but CREATE QUERY: `request` is the API's own.
+    """CREATE, ALTER, DROP and STOP of everything but CREATE QUERY: `request` is the API's own.
 
     `if_exists` is in the request too (`allow_missing`); `if_not_exists` is only here, as the API has no such field:
     ALREADY_EXISTS then means that nothing is to be done.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from headgate_common.durations import show_duration
 from headgate_coordinator.sql.algebra import (
     AssignWindow,
     Call,
@@ -17,7 +18,6 @@ from headgate_coordinator.sql.algebra import (
 )
 from headgate_coordinator.sql.binding import Context
 from headgate_coordinator.sql.coercion import is_decimal, is_integral
-from headgate_coordinator.sql.durations import show_duration
 from headgate_coordinator.sql.errors import Step, quoted
 from headgate_coordinator.sql.expressions import Clause
 from headgate_coordinator.sql.nodes import StreamWindow, TimeUnit, WindowKind, offset_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headgate_common.durations import duration, parse_duration
 from headgate_coordinator.errors import UNSUPPORTED
-from headgate_coordinator.sql.durations import duration, parse_duration
 from headgate_coordinator.sql.errors import QuerySyntaxError, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.nodes import StreamWindow, TimeUnit, WindowKind, WindowSpelling
 

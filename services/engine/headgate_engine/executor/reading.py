@@ -158,7 +158,9 @@ class EdgeRangeReader(DataSourceReader):
         return [InputPartition((index, start, until)) for index, (start, until) in ranges if start < until]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from read_batches(EdgeClient(self._access), schema_of(self._arrow), partition.value, marks=False)
+        # Spark reads one partition without a value where there is none.
+        if partition.value is not None:
+            yield from read_batches(EdgeClient(self._access), schema_of(self._arrow), partition.value, marks=False)
 
 
 class EdgeStreamReader(DataSourceStreamReader):

@@ -106,6 +106,9 @@ class _Reading:
         self._fail = options.get("fail", "")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark reads one partition without a value where there is none.
+        if partition.value is None:
+            return
         records = read_records(LogClient(self._access), partition.value)
         yield from read_rows(records, self._arrow, self._fail) if self._arrow else records
 

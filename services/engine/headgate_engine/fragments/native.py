@@ -60,9 +60,9 @@ class NativeTopic:
         if start not in ("earliest", "latest") and not start.isdigit():
             raise HeadgateError(INVALID_ARGUMENT, f"start = {start!r}: earliest, latest or microseconds since 1970")
         bounds = LogClient(self.access, given_up).offsets(int(start) if start.isdigit() else None)
-        found = first_offsets(bounds, start)
-        write_text(session, path, self.offset(found))
-        return found
+        write_text(session, path, self.offset(first_offsets(bounds, start)))
+        # Another run may have been first.
+        return _offsets(json.loads(read_text(session, path) or ""), self.access)
 
     def records(self, session: SparkSession, start: str, until: str) -> DataFrame:
         """The records between two offsets, as the stream writes them down."""

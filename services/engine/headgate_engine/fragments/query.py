@@ -21,6 +21,7 @@ from headgate_engine.fragments.records import bad_records, decoded, fails, forma
 from headgate_engine.fragments.settings import RunDefaults, checkpoint_of, control_folder, is_realtime
 from headgate_engine.fragments.storage import make_folder
 from headgate_engine.fragments.write import Output, Wrote
+from headgate_engine.s3 import write_safely
 from headgate_engine.spark import SparkHost
 
 # Rows that a record with an Arrow batch has, about: limits are for rows.
@@ -72,6 +73,7 @@ class Query:
         request, defaults = self.request, self.defaults
         conf = {**request.plan.spark_conf, "spark.sql.shuffle.partitions": str(self._shuffle_partitions())}
         session = self.host.session(conf, pool=request.run.fragment_uid)
+        write_safely(session, request.checkpoint)
         realtime = is_realtime(request)
         size = request.settings.batch_bytes or defaults.batch_bytes
         pace = Pace(size, defaults.idle_nap, self.host.slots, str(self.stop))

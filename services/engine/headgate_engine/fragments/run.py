@@ -27,6 +27,7 @@ from headgate_engine.fragments.read import inputs_of
 from headgate_engine.fragments.settings import Pems, RunDefaults, checkpoint_of, is_realtime
 from headgate_engine.fragments.storage import check_checkpoint
 from headgate_engine.fragments.write import EdgeOutput, TopicOutput
+from headgate_engine.s3 import reach
 from headgate_engine.spark import SparkHost
 
 log = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ class SparkRun:
         accesses = {edge.edge: tools.pems.access(edge, run.fragment_uid, run.epoch) for edge in request.inputs}
         topics = {access.topic: tools.pems.topic(access) for access in request.topics}
         inputs = inputs_of(request, accesses, topics, self._folder)
+        reach(tools.host, request.checkpoint, request.checkpoint_s3)
         output = self._output = self._make_output()
         check_checkpoint(tools.host.root, checkpoint_of(request), output.open())
         self._check_stop()

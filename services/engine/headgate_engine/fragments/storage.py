@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headgate_common.errors import HeadgateError
 from headgate_engine.errors import CHECKPOINT_INVALID
+from headgate_engine.s3 import is_s3
+
+_ONLY_IF_ABSENT = "fs.option.create.conditional.overwrite"
 
 
 def at(session: SparkSession, uri: str) -> tuple[Any, Any]:
@@ -37,9 +41,12 @@ def read_text(session: SparkSession, uri: str) -> str | None:
 
 
 def write_text(session: SparkSession, uri: str, text: str) -> None:
-    """Writes a file, all at once. One that is there stays as it is."""
+    """Writes a file, all at once. One that is there stays as it is: read it to know whose it is."""
     system, path = at(session, uri)
     if system.exists(path):
+        return
+    if is_s3(uri):
+        _create_once(system, path, text)
         return
     folder, name = uri.rsplit("/", 1)
     _, unfinished = at(session, f"{folder}/.{name}")
@@ -49,6 +56,18 @@ def write_text(session: SparkSession, uri: str, text: str) -> None:
     finally:
         stream.close()
     system.rename(unfinished, path)
+
+
+def _create_once(system: Any, path: Any, text: str) -> None:
+    """The store decides which of two writers it is, because a rename there is a copy over whatever is there."""
+    stream = system.createFile(path).recursive().must(_ONLY_IF_ABSENT, True).build()
+    stream.write(bytearray(text.encode()))
+    try:
+        stream.close()
+    except Py4JJavaError:
+        # Another run was first, or it failed: then there is no file.
+        if not system.exists(path):
+            raise
 
 
 def remove_folder(session: SparkSession, folder: str) -> None:

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from headgate_agent.fragments.formats.rows import Decoded, RowFault, assemble, broken_rule, one_array, shown, type_name
-from headgate_agent.fragments.types import Column, ColumnType, arrow_schema
+from headgate_agent.fragments.types import Column, arrow_schema
+from headgate_common.column_types import ColumnType
 
 _FEW = 8
 _PATIENCE = 200

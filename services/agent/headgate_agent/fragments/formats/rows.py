@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate_agent.fragments.types import Column, ColumnType, arrow_schema
+from headgate_agent.fragments.types import Column, arrow_schema
+from headgate_common.column_types import ColumnType
 
 # Days and microseconds since 1970 of 0001-01-01 and of the end of 9999-12-31.
 _DAYS = (-719_162, 2_932_896)

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from headgate_agent.errors import PLAN_UNSUPPORTED
 from headgate_agent.fragments.config import FragmentConfig
-from headgate_agent.fragments.durations import micros_of
 from headgate_agent.fragments.edges import ErrorRow
 from headgate_agent.fragments.formats.columnar import arrow_batches, parquet_batches
 from headgate_agent.fragments.formats.csv_decode import CsvDecoder, CsvOptions
@@ -33,6 +32,7 @@ from headgate_agent.fragments.sources.source import Counters, Emitted, OnError, 
 from headgate_agent.fragments.types import Column
 from headgate_agent.work import Work
 from headgate_common.clock import Clock
+from headgate_common.durations import parse_duration
 from headgate_common.errors import HeadgateError
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -85,7 +85,7 @@ class FileSource:
         self._roots = Roots(config.file_roots)
         self._location = self._roots.locate(options["file_path"])
         self._follow = options.get("follow") == "true"
-        self._poll = micros_of(options.get("poll_interval", "1 s")) / 1e6
+        self._poll = parse_duration(options.get("poll_interval", "1 s")) / 1e6
         self._on_error = OnError(parser.get("on_error", "skip"))
         self._make = self._opener(columns, parser)
         # Positions in columnar files are no offsets of bytes.

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate_agent.errors import PLAN_UNSUPPORTED
-from headgate_agent.fragments.durations import micros_of
-from headgate_agent.fragments.types import Column, ColumnType
+from headgate_agent.fragments.types import Column
+from headgate_common.column_types import ColumnType
+from headgate_common.durations import parse_duration
 from headgate_common.errors import HeadgateError
 
 Words = npt.NDArray[np.uint64]
@@ -124,7 +125,7 @@ class _Making:
             case "now", []:
                 return lambda rows: self._micros(np.full(rows.count, rows.now_us, np.int64))
             case "clock", [start, step]:
-                return self._clock(_moment(start), micros_of(step))
+                return self._clock(_moment(start), parse_duration(step))
             case _:
                 raise ValueError("this agent does not know how")
 

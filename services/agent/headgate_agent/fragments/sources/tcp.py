@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from headgate_agent.errors import SOURCE_MISMATCH, SOURCE_UNREACHABLE, TARGET_FORBIDDEN
 from headgate_agent.fragments.config import FragmentConfig
-from headgate_agent.fragments.durations import micros_of
 from headgate_agent.fragments.formats.rows import Decoded, Decoder, RowFault
 from headgate_agent.fragments.sources.file import text_decoder
 from headgate_agent.fragments.sources.source import Counters, Emitted, OnError, error_rows, wait_or_stop
@@ -28,6 +27,7 @@ from headgate_agent.fragments.sources.targets import Targets
 from headgate_agent.fragments.types import Column
 from headgate_agent.work import Work
 from headgate_common.backoff import Backoff
+from headgate_common.durations import parse_duration
 from headgate_common.errors import HeadgateError
 
 
@@ -95,7 +95,7 @@ class TcpSource:
         self._random = source
         self._connector = connector
         self._host, self._port = options["socket_host"], int(options["socket_port"])
-        self._timeout = micros_of(options.get("connect_timeout", "10 s")) / 1e6
+        self._timeout = parse_duration(options.get("connect_timeout", "10 s")) / 1e6
         self._reconnect = options.get("reconnect", "true") == "true"
         self._on_error = OnError(parser.get("on_error", "skip"))
         self._targets = Targets(config.tcp_targets)

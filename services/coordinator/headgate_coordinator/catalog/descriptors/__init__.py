@@ -8,6 +8,7 @@ from headgate_coordinator.catalog.descriptors.built_in import (
     BUILT_IN_NAMES,
     built_in_feeds,
     built_in_source,
+    every_feed,
     is_built_in,
 )
 from headgate_coordinator.catalog.descriptors.options import REDACTED, Fault, Option, OptionType
@@ -48,6 +49,7 @@ __all__ = [
     "built_in_source",
     "check_sink",
     "check_source",
+    "every_feed",
     "is_bounded",
     "is_built_in",
     "redact_sink",

@@ -68,20 +68,26 @@ def built_in_feeds(uid: str, agents: Iterable[catalog.Agent], beside: Iterable[s
     able = [by_name[name] for name in sorted(by_name) if _is_able(by_name[name])]
     groups = sorted({_group(by_name[name]) for name in beside if name in by_name})
     groups = groups or sorted({_group(agent) for agent in able}, key=lambda group: (group != "default", group))
+    return [_feed(uid, agent) for agent in able if _group(agent) == groups[0]]
+
+
+def every_feed(uid: str, agents: Iterable[catalog.Agent]) -> list[catalog.PhysicalSource]:
+    """What can feed a built-in source, in any group, by name."""
+    feeds = [_feed(uid, agent) for agent in agents if _is_able(agent)]
+    return sorted(feeds, key=lambda feed: feed.name)
+
+
+def _feed(uid: str, agent: catalog.Agent) -> catalog.PhysicalSource:
     name = uid.removeprefix(_UID)
-    return [
-        catalog.PhysicalSource(
-            # No name that could be given is like it.
-            name=f"{name}@{agent.name}",
-            uid=f"{uid}-{agent.uid}",
-            logical_source=name,
-            agent=agent.name,
-            type=catalog.SOURCE_TYPE_AGENT,
-            options={"built_in": name},
-        )
-        for agent in able
-        if _group(agent) == groups[0]
-    ]
+    return catalog.PhysicalSource(
+        # No name that could be given is like it.
+        name=f"{name}@{agent.name}",
+        uid=f"{uid}-{agent.uid}",
+        logical_source=name,
+        agent=agent.name,
+        type=catalog.SOURCE_TYPE_AGENT,
+        options={"built_in": name},
+    )
 
 
 def _is_able(agent: catalog.Agent) -> bool:

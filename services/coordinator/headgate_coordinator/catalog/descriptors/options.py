@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headgate_coordinator.sql.durations import parse_duration, show_duration
+from headgate_common.durations import parse_duration, show_duration
 from headgate_coordinator.sql.errors import did_you_mean, one_of, quoted
 
 REDACTED = "[redacted]"

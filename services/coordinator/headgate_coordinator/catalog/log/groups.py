@@ -17,12 +17,13 @@ from headgate_coordinator.catalog import sessions
 from headgate_coordinator.catalog.log import leads
 from headgate_coordinator.catalog.log.partitions import key_of
 from headgate_coordinator.catalog.log.schema import consumer_groups, group_offsets, partitions, topics
+from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.pages import page
 from headgate_coordinator.catalog.schema import agents, grants
 from headgate_coordinator.catalog.sessions import batched
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow
-from headgate_coordinator.errors import GROUP_IN_USE, GROUP_NOT_FOUND, STALE_GENERATION
+from headgate_coordinator.errors import GROUP_IN_USE, GROUP_LIMIT_EXCEEDED, GROUP_NOT_FOUND, STALE_GENERATION
 
 # The kind of the grants by which groups are led.
 GRANT = "group"
@@ -66,16 +67,26 @@ _DELETE_OFFSET = delete(group_offsets).where(
 )
 
 
-def acquire_group(tx: Tx, request: log.AcquireGroupRequest) -> log.AcquireGroupResponse:
-    """Gives the session the lead of a group, which is made if there is none. GRANT_CONFLICT if another leads it."""
+def acquire_group(tx: Tx, request: log.AcquireGroupRequest, rules: TopicRules) -> log.AcquireGroupResponse:
+    """Gives the session the lead of a group, which is made if there is none and there is room for one more.
+    GRANT_CONFLICT if another leads it."""
     leads.agent_of(tx, request.session_id)
     row = _row(tx, request.group)
     if row is None:
+        _require_room(tx, rules)
         tx.connection.execute(insert(consumer_groups).values(name=request.group, generation=0, time=tx.now))
     epoch = sessions.acquire(tx, GRANT, request.group, request.session_id)
     generation = 0 if row is None else row.generation
     _touch(tx, request.group, generation)
     return log.AcquireGroupResponse(epoch=epoch, generation=generation)
+
+
+def _require_room(tx: Tx, rules: TopicRules) -> None:
+    count = tx.connection.execute(select(func.count()).select_from(consumer_groups)).scalar_one()
+    if count >= rules.max_groups:
+        raise HeadgateError(
+            GROUP_LIMIT_EXCEEDED, f"there are {count:,} consumer groups, and {rules.max_groups:,} are allowed"
+        )
 
 
 def release_groups(tx: Tx, request: log.ReleaseGroupsRequest) -> log.ReleaseGroupsResponse:

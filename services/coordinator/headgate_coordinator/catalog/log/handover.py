@@ -123,7 +123,8 @@ def _pass_on(tx: Tx, moved: list[AnyRow], session: str) -> None:
             )
         )
     }
-    with partition_rows.recorded(tx, keys, rows):
+    causes = {row.partition_key: f"handed over by agent {row.from_agent}" for row in moved}
+    with partition_rows.recorded(tx, keys, rows, cause=causes):
         for to_session, volume in volumes.items():
             passed = [row.partition_key for row in moved if row.to_session == to_session]
             sessions.pass_many(tx, GRANT, passed, to_session)

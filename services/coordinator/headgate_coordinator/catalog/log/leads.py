@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, insert, select, update
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import sessions
-from headgate_coordinator.catalog.log import edge_runs, transfers
+from headgate_coordinator.catalog.log import edge_runs, partition_story, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
 from headgate_coordinator.catalog.log.partitions import GRANT, name_of, ref_key
 from headgate_coordinator.catalog.log.schema import partition_epochs, partition_holes, partitions, producers, topics
@@ -51,6 +51,20 @@ _WAIT = (
     update(partitions)
     .where(partitions.c.key == bindparam("key_"))
     .values(waiting=bindparam("waiting_"), revision=bindparam("revision_"))
+)
+# What a session led when it ended: what only a volume has waits for that volume, the rest for anybody.
+_LED = partitions.c.key.in_(partition_rows.HELD_BY)
+_ON_DISK = partitions.c.reserved > partitions.c.committed
+_LOST_VOLUMES = select(partitions.c.volume_id).where(_LED, _ON_DISK).distinct()
+_LOST_ON_VOLUME = (
+    update(partitions)
+    .where(_LED, _ON_DISK, partitions.c.volume_id == bindparam("volume_"))
+    .values(waiting=bindparam("waiting_"), revision=bindparam("revision_"))
+)
+_LOST = (
+    update(partitions)
+    .where(_LED, ~_ON_DISK)
+    .values(waiting=bindparam("waiting_"), volume_id="", revision=bindparam("revision_"))
 )
 # Everything that was acknowledged is in segments.
 _FLUSHED = (
@@ -117,15 +131,26 @@ def acquire_partitions(tx: Tx, request: log.AcquirePartitionsRequest) -> log.Acq
             refusals[key] = refusal
         elif rows[key].session_uid != request.session_id:
             granted.append(key)
+    # Whoever asks for what it leads begins anew: a hand-over that it had begun before must not be completed under it.
+    anew = [key for key in asked if key not in refusals and key not in granted]
+    transfers.fail_of_partitions(tx, anew, "its leader began anew")
     waiting = {key: waits_for(rows[key].volume_id) for key, why in refusals.items() if why == WAITS_FOR_VOLUME.name}
     news = {key: why for key, why in waiting.items() if rows[key].waiting != why}
     if granted or news:
-        with partition_rows.recorded(tx, [*granted, *news], rows) as after:
+        causes = {key: _taken(rows[key]) for key in (*granted, *news)}
+        with partition_rows.recorded(tx, [*granted, *news], rows, cause=causes) as after:
             sessions.acquire_many(tx, GRANT, granted, request.session_id)
             lead(tx, {key: agent.volume_id if rows[key].durability == "WAL" else "" for key in granted})
             _say_waiting(tx, news)
         rows |= after
     return _answer(tx, request.partitions, rows, refusals)
+
+
+def _taken(row: AnyRow) -> str:
+    """Why an agent that asked for a partition was given it."""
+    if row.epoch is None:
+        return "it asked for it, the first to do so"
+    return "it asked for it, with the volume that it waited for" if stranded(row) else "it asked for it, and nobody led"
 
 
 def lead(tx: Tx, volumes: Mapping[str, str]) -> None:
@@ -222,9 +247,9 @@ def release_partitions(tx: Tx, request: log.ReleasePartitionsRequest) -> log.Rel
     if not held:
         return log.ReleasePartitionsResponse()
     transfers.fail_of_partitions(tx, held, f"agent {agent.name} gave the partition back")
-    with partition_rows.recorded(tx, held, rows):
+    gave_back = f"agent {agent.name} gave it back"
+    with partition_rows.recorded(tx, held, rows, cause=gave_back):
         sessions.release_many(tx, GRANT, held)
-        gave_back = f"agent {agent.name} gave it back"
         flush(tx, [rows[key] for key, each in held.items() if each.flushed or not stranded(rows[key])], "", gave_back)
         _say_waiting(
             tx,
@@ -253,24 +278,18 @@ def flush(tx: Tx, rows: Iterable[AnyRow], volume: str, waiting: str) -> None:
         tx.connection.execute(_FLUSHED, values)
 
 
+def leader_gone(agent: str) -> str:
+    return f"its leader, agent {agent}, is gone"
+
+
 def lost(tx: Tx, session: str, agent: str) -> None:
     """What the end of a leader's session leaves of its partitions. Called before the session is closed."""
-    led = partitions.c.key.in_(partition_rows.held_by_query(session))
-    change = update(partitions).where(led)
-    volumes = tx.connection.execute(
-        select(partitions.c.volume_id).where(led, partitions.c.reserved > partitions.c.committed).distinct()
-    ).scalars()
-    for volume in volumes.all():
+    for volume in tx.connection.execute(_LOST_VOLUMES, {"session_": session}).scalars().all():
         tx.connection.execute(
-            change.where(partitions.c.reserved > partitions.c.committed, partitions.c.volume_id == volume).values(
-                waiting=waits_for(volume), revision=tx.revision
-            )
+            _LOST_ON_VOLUME,
+            {"session_": session, "volume_": volume, "waiting_": waits_for(volume), "revision_": tx.revision},
         )
-    tx.connection.execute(
-        change.where(partitions.c.reserved <= partitions.c.committed).values(
-            waiting=f"its leader, agent {agent}, is gone", volume_id="", revision=tx.revision
-        )
-    )
+    tx.connection.execute(_LOST, {"session_": session, "waiting_": leader_gone(agent), "revision_": tx.revision})
 
 
 def reserve_offsets(tx: Tx, request: log.ReserveOffsetsRequest) -> log.ReserveOffsetsResponse:
@@ -340,6 +359,21 @@ def _chosen(rows: Mapping[int, AnyRow], asked: Iterable[int], topic: str) -> lis
 
 
 def _give_up(tx: Tx, rows: Collection[AnyRow]) -> None:
+    partition_story.append(
+        tx,
+        [
+            partition_story.Entry(
+                row.topic_uid,
+                row.ordinal,
+                "HOLE",
+                LOSS_ACCEPTED,
+                epoch=row.epoch or 0,
+                from_offset=row.committed,
+                to_offset=row.reserved,
+            )
+            for row in rows
+        ],
+    )
     with partition_rows.recorded(tx, [row.key for row in rows]):
         tx.connection.execute(
             insert(partition_holes),

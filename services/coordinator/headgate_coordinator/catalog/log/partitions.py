@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import Select, and_, bindparam, select, tuple_
+from sqlalchemy import and_, bindparam, select, tuple_
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.log import partition_story
 from headgate_coordinator.catalog.log.schema import partition_holes, partitions, topics
 from headgate_coordinator.catalog.pages import page
 from headgate_coordinator.catalog.schema import agents, grants
@@ -53,6 +54,8 @@ PARTITIONS = (
     .outerjoin(agents, agents.c.session_uid == grants.c.session_uid)
 )
 _BY_KEY = PARTITIONS.where(partitions.c.key.in_(bindparam("keys_", expanding=True)))
+# Keys of the partitions that a session leads.
+HELD_BY = select(grants.c.key).where(grants.c.kind == GRANT, grants.c.session_uid == bindparam("session_"))
 _HOLES = (
     select(
         partition_holes.c.partition_key,
@@ -90,13 +93,8 @@ def row_of(tx: Tx, key: str) -> AnyRow:
     return row
 
 
-def held_by_query(session: str) -> Select[str]:
-    """Selects the keys of the partitions that a session leads."""
-    return select(grants.c.key).where(grants.c.kind == GRANT, grants.c.session_uid == session)
-
-
 def held_by(tx: Tx, session: str) -> list[str]:
-    return list(tx.connection.execute(held_by_query(session)).scalars())
+    return list(tx.connection.execute(HELD_BY, {"session_": session}).scalars())
 
 
 def not_found(key: str) -> HeadgateError:
@@ -145,18 +143,25 @@ def messages_with_offsets(tx: Tx, rows: Sequence[AnyRow]) -> list[log.Partition]
 
 
 @contextmanager
-def recorded(tx: Tx, keys: Collection[str], before: Mapping[str, AnyRow] | None = None) -> Iterator[dict[str, AnyRow]]:
-    """Records what the block changes of these partitions. The block sets `revision` where it changes something.
+def recorded(
+    tx: Tx, keys: Collection[str], before: Mapping[str, AnyRow] | None = None, *, cause: str | Mapping[str, str] = ""
+) -> Iterator[dict[str, AnyRow]]:
+    """Records what the block changes of these partitions, and tells it in their story. The block sets `revision` where
+    it changes something.
 
-    `before` are their rows, where the caller has them. What the block is given has them as they are after it, then.
+    `cause` is why their lead changes, for all of them or by key; `before` are their rows, where the caller has them.
+    What the block is given has them as they are after it, then.
     """
     before = rows_of(tx, keys) if before is None else before
     after: dict[str, AnyRow] = {}
     yield after
     after.update(rows_of(tx, keys))
+    told: list[partition_story.Entry] = []
     for key, row in after.items():
         if row.revision == tx.revision:
             tx.record("PARTITION", name_of(row), key, message(before[key]), message(row))
+            told += partition_story.change_of_lead(before[key], row, cause if isinstance(cause, str) else cause[key])
+    partition_story.append(tx, told)
 
 
 def read_all(tx: Tx, topic: str | None = None) -> Iterator[log.Partition]:

@@ -187,6 +187,24 @@ group_offsets = Table(
     Index("ix_group_offsets_partition_key", "partition_key"),
 )
 
+# What happened to partitions. No foreign key: it is kept for its time, whatever becomes of the topic.
+partition_story = Table(
+    "partition_story",
+    metadata,
+    Column("topic_uid", Text, primary_key=True),
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("ordinal", Integer, primary_key=True, autoincrement=False),
+    Column("time", BigInteger, nullable=False),
+    Column("partition_index", Integer, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("from_offset", BigInteger, nullable=False),
+    Column("to_offset", BigInteger, nullable=False),
+    Column("cause", Text, nullable=False),
+    Index("ix_partition_story_time", "time"),
+)
+
 _OPEN = text("state IN ({})".format(", ".join(f"'{state}'" for state in TRANSFER_OPEN)))
 
 # Hand-overs of partitions. Names and sessions are those of the moment it was offered; no foreign key: it outlives them.

@@ -1,7 +1,7 @@
 """Settings of a topic: what each may be, its default, and how SQL spells it.
 
 In SQL a setting has the name of its field, or Kafka's. Durations are written as '24 h' (or, under Kafka's names, as a
-number of milliseconds), sizes as '64 MiB' or a number of bytes.
+number of milliseconds), sizes as '64 MiB' or a number of bytes. Under Kafka's names of retention -1 means no limit.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from headgate.log import v1 as log
+from headgate_common.durations import MAX_DURATION_US, parse_duration, show_duration
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog.wire import duration, microseconds, number, short
 from headgate_coordinator.errors import INVALID_CONFIG
-from headgate_coordinator.sql.durations import MAX_DURATION_US, parse_duration, show_duration
 from headgate_coordinator.sql.errors import did_you_mean, one_of, quoted
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -41,6 +41,7 @@ class TopicRules:
     max_topics: int = 10_000
     max_partitions: int = 100_000
     max_topic_partitions: int = 10_000
+    max_groups: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ _INSTEAD = {
     "partitions": "write PARTITIONS n before WITH",
     "group": "write GROUP 'name' before WITH",
 }
+# What else is decided when a topic is created.
+_FIXED_TOO = ("partitions", "group", "name")
 KAFKA_NAMES = {each.kafka_name: each.name for each in SETTINGS.values()} | {"headgate.durability": "durability"}
 
 
@@ -141,9 +144,7 @@ def changed_columns(settings: log.TopicSettings, fields: Iterable[str], rules: T
     for name in fields:
         if name in FIXED:
             raise HeadgateError(
-                INVALID_CONFIG,
-                f"the {name} of a topic is fixed at creation; create another topic",
-                metadata={"field": f"settings.{name}"},
+                INVALID_CONFIG, f"{fixed(name)}; create another topic", metadata={"field": f"settings.{name}"}
             )
         if name not in SETTINGS:
             raise HeadgateError(
@@ -153,6 +154,14 @@ def changed_columns(settings: log.TopicSettings, fields: Iterable[str], rules: T
             )
         columns[SETTINGS[name].column] = _value(settings, SETTINGS[name], rules)
     return columns
+
+
+def fixed(key: str) -> str:
+    """Why what has this name in SQL never changes; empty for anything else."""
+    name = KAFKA_NAMES.get(key, key)
+    if name == "partitions":
+        return "the number of partitions of a topic is fixed at creation"
+    return f"the {name} of a topic is fixed at creation" if name in FIXED or name in _FIXED_TOO else ""
 
 
 def message(columns: Mapping[Any, Any]) -> log.TopicSettings:
@@ -187,22 +196,60 @@ def from_text(options: Mapping[str, str]) -> log.TopicSettings:
         if name in given:
             raise BadSetting(key, f"{given[name]} and {key} are the same setting")
         given[name] = key
+        text = _from_kafka(key, text)
         if name in FIXED:
             _set_choice(settings, name, key, text)
         elif name in SETTINGS and SETTINGS[name].is_duration:
             as_number = key in KAFKA_NAMES and text.isdigit()
             span = _read(key, parse_duration, f"{text} ms" if as_number else text)
-            getattr(settings, name).CopyFrom(duration(span))
+            getattr(settings, name).CopyFrom(duration(_in_range(key, SETTINGS[name], span)))
         elif name in SETTINGS:
-            setattr(settings, name, _read(key, parse_size, text))
+            setattr(settings, name, _in_range(key, SETTINGS[name], _read(key, parse_size, text)))
         else:
-            known = (*FIXED, *SETTINGS)
-            raise BadSetting(
-                key,
-                f"a topic has no setting {quoted(key)}",
-                _INSTEAD.get(key) or did_you_mean(key, known) or f"there are {one_of(known)}",
-            )
+            raise _unknown(key)
     return settings
+
+
+def _from_kafka(key: str, text: str) -> str:
+    """The value under Kafka's name as it is under ours: there -1 is what 0 is here, and 0 would leave nothing."""
+    if key not in ("retention.ms", "retention.bytes"):
+        return text
+    if text == "0":
+        raise BadSetting(key, f"{key}: 0 would delete everything", "-1 keeps records for good")
+    return "0" if text == "-1" else text
+
+
+def names_of(keys: Iterable[str]) -> list[str]:
+    """The names of settings that may change, as AlterTopic has them. `BadSetting` says which is wrong."""
+    given: dict[str, str] = {}
+    for key in keys:
+        name = KAFKA_NAMES.get(key, key)
+        if name not in SETTINGS:
+            raise _unknown(key)
+        if name in given:
+            raise BadSetting(key, f"{given[name]} and {key} are the same setting")
+        given[name] = key
+    return list(given)
+
+
+def _unknown(key: str) -> BadSetting:
+    known = (*FIXED, *SETTINGS)
+    return BadSetting(
+        key,
+        f"a topic has no setting {quoted(key)}",
+        _INSTEAD.get(key) or did_you_mean(key, known) or f"there are {one_of(known)}",
+    )
+
+
+def _in_range(key: str, setting: Setting, value: int) -> int:
+    if not setting.least <= value <= setting.most:
+        raise BadSetting(key, f"{key} is {_range(setting)}")
+    return value
+
+
+def _range(setting: Setting) -> str:
+    show = show_duration if setting.is_duration else show_size
+    return f"from {show(setting.least)} to {show(setting.most)}"
 
 
 def parse_size(text: str) -> int:
@@ -263,8 +310,7 @@ def _value(settings: log.TopicSettings, setting: Setting, rules: TopicRules) -> 
     else:
         value = getattr(settings, setting.name) or default
     if not setting.least <= value <= setting.most:
-        show = show_duration if setting.is_duration else show_size
-        raise _bad(setting.name, f"{setting.name} is from {show(setting.least)} to {show(setting.most)}")
+        raise _bad(setting.name, f"{setting.name} is {_range(setting)}")
     return value
 
 

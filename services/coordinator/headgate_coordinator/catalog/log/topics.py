@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import references, sessions
 from headgate_coordinator.catalog.agent_rows import DEFAULT_GROUP
+from headgate_coordinator.catalog.log import partition_story, settings, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
-from headgate_coordinator.catalog.log import settings, transfers
 from headgate_coordinator.catalog.log.schema import (
     edge_runs,
     group_offsets,
@@ -29,7 +29,7 @@ from headgate_coordinator.catalog.log.schema import (
     topics,
 )
 from headgate_coordinator.catalog.log.settings import TopicRules
-from headgate_coordinator.catalog.pages import page
+from headgate_coordinator.catalog.pages import page, page_size, position, token
 from headgate_coordinator.catalog.schema import physical_sources, queries, query_sinks, query_sources, sinks
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, from_json_object, timestamp
@@ -46,8 +46,15 @@ from headgate_coordinator.sql.names import topic_fault
 TOPICS = select(topics)
 _INSERT, _INSERT_PARTITIONS = insert(topics), insert(partitions)
 _NOTHING_YET = {"log_start": 0, "committed": 0, "reserved": 0, "bytes": 0, "volume_id": ""}
+_OF_TOPICS = partitions.c.topic_uid.in_(bindparam("uids_", expanding=True))
+_PARTITIONS_OF = partition_rows.PARTITIONS.where(_OF_TOPICS)
 # What is kept of a partition, in the order in which it can be deleted.
-_OF_PARTITIONS = (group_offsets, producers, partition_holes, partition_epochs, edge_runs, segments)
+_DELETE_OF_PARTITIONS = tuple(
+    delete(table).where(table.c.partition_key.in_(select(partitions.c.key).where(_OF_TOPICS)))
+    for table in (group_offsets, producers, partition_holes, partition_epochs, edge_runs, segments)
+)
+_DELETE_PARTITIONS = delete(partitions).where(_OF_TOPICS)
+_DELETE = delete(topics).where(topics.c.uid.in_(bindparam("uids_", expanding=True)))
 
 
 def create_topic(tx: Tx, request: log.CreateTopicRequest, rules: TopicRules) -> log.Topic:
@@ -193,16 +200,14 @@ def delete_topics(tx: Tx, rows: Sequence[AnyRow]) -> None:
     """The same for several, with few statements however many there are."""
     if not rows:
         return
-    uids = [row.uid for row in rows]
-    of_topics = partitions.c.topic_uid.in_(uids)
-    gone = tx.connection.execute(partition_rows.PARTITIONS.where(of_topics)).all()
-    transfers.delete_of_topics(tx, uids)
-    keys = select(partitions.c.key).where(of_topics)
-    for table in _OF_PARTITIONS:
-        tx.connection.execute(delete(table).where(table.c.partition_key.in_(keys)))
+    uids = {"uids_": [row.uid for row in rows]}
+    gone = tx.connection.execute(_PARTITIONS_OF, uids).all()
+    transfers.delete_of_topics(tx, uids["uids_"])
+    for statement in _DELETE_OF_PARTITIONS:
+        tx.connection.execute(statement, uids)
     sessions.forget(tx, partition_rows.GRANT, [each.key for each in gone if each.epoch is not None])
-    tx.connection.execute(delete(partitions).where(of_topics))
-    tx.connection.execute(delete(topics).where(topics.c.uid.in_(uids)))
+    tx.connection.execute(_DELETE_PARTITIONS, uids)
+    tx.connection.execute(_DELETE, uids)
     for row in rows:
         tx.record("TOPIC", row.name, row.uid, message(row), None)
     for each in sorted(gone, key=lambda one: (one.topic, one.ordinal)):
@@ -230,6 +235,28 @@ def list_partitions(tx: Tx, request: log.ListPartitionsRequest) -> log.ListParti
     if request.topic:
         _required(tx, request.topic)
     return partition_rows.list_partitions(tx, request)
+
+
+def get_partition_story(tx: Tx, request: log.GetPartitionStoryRequest) -> log.GetPartitionStoryResponse:
+    """Oldest first. A topic that was dropped is found by its uid, for as long as its story is kept."""
+    if request.topic:
+        uid = _required(tx, request.topic).uid
+    else:
+        uid = request.topic_uid
+        if not partition_story.known(tx, uid):
+            raise HeadgateError(
+                TOPIC_NOT_FOUND,
+                f"there is no story of a topic with the uid {uid!a}",
+                metadata={"kind": "topic", "uid": uid},
+            )
+    last = position(request, (int, int)) or (-1, -1)
+    size = page_size(request)
+    found = partition_story.entries_of(tx, uid, request.partitions, (int(last[0]), int(last[1])), size + 1)
+    more, found = len(found) > size, found[:size]
+    return log.GetPartitionStoryResponse(
+        entries=[entry for _, entry in found],
+        next_page_token=token(request, (found[-1][1].revision, found[-1][0])) if more else "",
+    )
 
 
 def check_name(name: str) -> None:

@@ -7,12 +7,13 @@ same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, insert, or_, select, update
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.log import partition_story
 from headgate_coordinator.catalog.log.partitions import name_of
 from headgate_coordinator.catalog.log.schema import partitions, topics, transfers
 from headgate_coordinator.catalog.log.transitions import TRANSFER_ENDED, TRANSFER_OPEN, may_become
@@ -45,6 +46,12 @@ TRANSFERS = (
 _OPEN = transfers.c.state.in_(TRANSFER_OPEN)
 _BY_UID = TRANSFERS.where(transfers.c.uid.in_(bindparam("uids_", expanding=True)))
 _OPEN_OF = TRANSFERS.where(_OPEN, transfers.c.partition_key.in_(bindparam("keys_", expanding=True)))
+_OPEN_OF_SESSION = TRANSFERS.where(
+    _OPEN, or_(transfers.c.from_session == bindparam("session_"), transfers.c.to_session == bindparam("session_"))
+)
+_OPEN_UIDS = select(transfers.c.uid).where(_OPEN)
+_OF_TOPICS = TRANSFERS.where(partitions.c.topic_uid.in_(bindparam("topic_uids_", expanding=True)))
+_DELETE = delete(transfers).where(transfers.c.uid.in_(bindparam("uids_", expanding=True)))
 _MOVE = (
     update(transfers)
     .where(transfers.c.uid == bindparam("uid_"))
@@ -116,6 +123,7 @@ def offer(tx: Tx, leader: AnyRow, session: str, offers: Mapping[str, tuple[AnyRo
     rows = rows_by_uid(tx, made.values())
     for row in rows.values():
         tx.record("TRANSFER", name_of(row), row.uid, None, message(row))
+    partition_story.append(tx, [_told(row) for row in rows.values()])
     return {row.partition_key: row for row in rows.values()}
 
 
@@ -141,7 +149,16 @@ def move(tx: Tx, rows: Iterable[AnyRow], state: str, reason: str = "") -> list[A
     after = rows_by_uid(tx, [row.uid for row in moving])
     for row in moving:
         tx.record("TRANSFER", name_of(row), row.uid, message(row), message(after[row.uid]))
+    partition_story.append(tx, [_told(after[row.uid]) for row in moving])
     return moving
+
+
+def _told(row: AnyRow) -> partition_story.Entry:
+    """What the state of a transfer says in the story of its partition; the agent is the one that is to lead."""
+    cause = row.reason or f"from agent {row.from_agent} to agent {row.to_agent}"
+    return partition_story.Entry(
+        row.topic_uid, row.ordinal, f"TRANSFER_{row.state}", cause, agent=row.to_agent, epoch=row.epoch
+    )
 
 
 def fail_of_partitions(tx: Tx, keys: Collection[str], reason: str) -> None:
@@ -150,8 +167,7 @@ def fail_of_partitions(tx: Tx, keys: Collection[str], reason: str) -> None:
 
 def fail_of_session(tx: Tx, session: str, agent: str) -> None:
     """Ends the transfers from and to an agent whose session ends."""
-    party: ColumnElement[bool] = (transfers.c.from_session == session) | (transfers.c.to_session == session)
-    rows = tx.connection.execute(TRANSFERS.where(_OPEN, party)).all()
+    rows = tx.connection.execute(_OPEN_OF_SESSION, {"session_": session}).all()
     move(tx, rows, "FAILED", f"agent {agent} is gone")
 
 
@@ -173,7 +189,7 @@ def list_transfers(tx: Tx, request: log.ListTransfersRequest) -> log.ListTransfe
 
 def open_transfers(tx: Tx) -> list[str]:
     """Uids of all transfers that have not ended."""
-    return list(tx.connection.execute(select(transfers.c.uid).where(_OPEN)).scalars())
+    return list(tx.connection.execute(_OPEN_UIDS).scalars())
 
 
 def fail_overdue(tx: Tx, uids: Collection[str], seconds: float) -> int:
@@ -182,7 +198,7 @@ def fail_overdue(tx: Tx, uids: Collection[str], seconds: float) -> int:
 
 
 def delete_of_topics(tx: Tx, topic_uids: Collection[str]) -> None:
-    _delete(tx, TRANSFERS.where(partitions.c.topic_uid.in_(topic_uids)))
+    _delete(tx, tx.connection.execute(_OF_TOPICS, {"topic_uids_": list(topic_uids)}).all())
 
 
 def forget(tx: Tx, age: float, limit: int) -> int:
@@ -190,13 +206,12 @@ def forget(tx: Tx, age: float, limit: int) -> int:
     old = TRANSFERS.where(
         transfers.c.state.in_(TRANSFER_ENDED), transfers.c.state_time < tx.now - round(age * 1_000_000)
     )
-    return _delete(tx, old.order_by(transfers.c.state_time).limit(limit))
+    return _delete(tx, tx.connection.execute(old.order_by(transfers.c.state_time).limit(limit)).all())
 
 
-def _delete(tx: Tx, statement: Select[AnyRow]) -> int:
-    rows = tx.connection.execute(statement).all()
+def _delete(tx: Tx, rows: Sequence[AnyRow]) -> int:
     for part in batched([row.uid for row in rows]):
-        tx.connection.execute(delete(transfers).where(transfers.c.uid.in_(part)))
+        tx.connection.execute(_DELETE, {"uids_": part})
     for row in rows:
         tx.record("TRANSFER", name_of(row), row.uid, message(row), None)
     return len(rows)

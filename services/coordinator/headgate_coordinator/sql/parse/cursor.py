@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headgate_common.durations import duration, parse_duration
 from headgate_common.errors import HeadgateError, Reason
 from headgate_coordinator.errors import INVALID_NAME
 from headgate_coordinator.sql import names
-from headgate_coordinator.sql.durations import duration, parse_duration
 from headgate_coordinator.sql.errors import SourceText, StatementError, Step, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.limits import StatementLimits
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
 
-from headgate_coordinator.sql.errors import quoted
+from headgate_coordinator.sql.errors import StatementError, quoted
 from headgate_coordinator.sql.parse.cursor import Cursor
 
 MAX_OPTION = 65_536
@@ -36,12 +36,28 @@ def take_options(cursor: Cursor) -> list[Option]:
             options += _items(cursor, _with_item)
         else:
             break
+    refuse_twice(cursor, options)
+    return options
+
+
+def take_settings(cursor: Cursor) -> list[Option]:
+    """`(key = value, ...)` or `(value AS key, ...)`."""
+    cursor.expect("(")
+    return _items(cursor, _either_item)
+
+
+def take_names(cursor: Cursor) -> list[Option]:
+    """`(key, ...)`: options without a value."""
+    cursor.expect("(")
+    return _items(cursor, _name_item)
+
+
+def refuse_twice(cursor: Cursor, options: Sequence[Option]) -> None:
     seen: set[tuple[str, str]] = set()
     for option in options:
         if (option.scope, option.key) in seen:
             raise cursor.refusal(f"the option {quoted(option.key)} comes twice", option.offset)
         seen.add((option.scope, option.key))
-    return options
 
 
 def _items(cursor: Cursor, item: Callable[[Cursor], Option]) -> list[Option]:
@@ -67,6 +83,24 @@ def _with_item(cursor: Cursor) -> Option:
     scope, key = _key(cursor)
     cursor.expect("=", where="after the name of an option")
     return Option(scope, key, take_value(cursor), offset)
+
+
+def _either_item(cursor: Cursor) -> Option:
+    start = cursor.index
+    try:
+        take_value(cursor)
+        says_as = cursor.at("AS")
+    except StatementError:
+        # No value stands here, so a name should.
+        says_as = False
+    cursor.index = start
+    return _set_item(cursor) if says_as else _with_item(cursor)
+
+
+def _name_item(cursor: Cursor) -> Option:
+    offset = cursor.offset
+    scope, key = _key(cursor)
+    return Option(scope, key, "", offset)
 
 
 def _key(cursor: Cursor) -> tuple[str, str]:

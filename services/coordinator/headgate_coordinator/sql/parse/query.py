@@ -7,9 +7,9 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from headgate.catalog import v1 as catalog
+from headgate_common.durations import parse_duration
 from headgate_coordinator.errors import UNSUPPORTED
 from headgate_coordinator.sql.dialect import parse_query
-from headgate_coordinator.sql.durations import parse_duration
 from headgate_coordinator.sql.errors import did_you_mean, one_of, quoted
 from headgate_coordinator.sql.parse.cursor import Cursor
 from headgate_coordinator.sql.parse.options import Option, take_options

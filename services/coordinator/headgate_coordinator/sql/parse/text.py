@@ -16,6 +16,7 @@ from headgate_coordinator.errors import STATEMENT_TOO_LARGE, UNSUPPORTED
 from headgate_coordinator.sql.dialect import Headgate, parse_condition
 from headgate_coordinator.sql.errors import Problem, SourceText, StatementError, Step, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.limits import StatementLimits
+from headgate_coordinator.sql.parse.alter import take_alter
 from headgate_coordinator.sql.parse.create import take_create
 from headgate_coordinator.sql.parse.cursor import Cursor
 from headgate_coordinator.sql.parse.drop import take_drop, take_stop
@@ -24,9 +25,8 @@ from headgate_coordinator.sql.parse.secrets import SECRET_NAMES, secret_places
 from headgate_coordinator.sql.parse.show import take_describe, take_explain, take_show, take_watch
 from headgate_coordinator.sql.statements import QueryStatement, Statement
 
-_VERBS = ("CREATE", "DROP", "STOP", "SELECT", "INSERT INTO", "SHOW", "DESCRIBE", "EXPLAIN", "WATCH")
+_VERBS = ("CREATE", "ALTER TOPIC", "DROP", "STOP", "SELECT", "INSERT INTO", "SHOW", "DESCRIBE", "EXPLAIN", "WATCH")
 _ELSEWHERE = {
-    "ALTER": "nothing is altered in place: drop it, then create it, in one bundle",
     "UPDATE": "rows of a stream are not updated; a query computes new ones",
     "DELETE": "rows of a stream are not deleted; a query filters them with WHERE",
     "MERGE": "use a query with a JOIN",
@@ -176,6 +176,8 @@ def _statement(cursor: Cursor) -> Statement:
         return take_query(cursor, start)
     if cursor.accept("CREATE"):
         return take_create(cursor, start)
+    if cursor.accept("ALTER"):
+        return take_alter(cursor, start)
     if cursor.accept("DROP"):
         return take_drop(cursor, start)
     if cursor.accept("STOP"):

@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from headgate.catalog.v1 import resources_pb2 as headgate_dot_catalog_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/agent_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#headgate/catalog/v1/resources.proto\"\xbc\x03\n\x12\x43reateAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1b\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xac\x02\x12\x18\n\x05slots\x18\x03 \x01(\rB\t\xbaH\x06*\x04\x18\xa0\x8d\x06\x12\x16\n\x04zone\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x16\n\x05group\x18\x05 \x01(\tB\x07\xbaH\x04r\x02\x18?\x12M\n\x06labels\x18\x06 \x03(\x0b\x32\x33.headgate.catalog.v1.CreateAgentRequest.LabelsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12@\n\x05roles\x18\x07 \x03(\x0e\x32\x1e.headgate.catalog.v1.AgentRoleB\x11\xbaH\x0e\x92\x01\x0b\x10\x08\"\x07\x82\x01\x04\x10\x01 \x00\x12\x18\n\x05peers\x18\x08 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x16\n\x0ewithout_engine\x18\t \x01(\x08\x12\x1c\n\nrequest_id\x18\n \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x0b \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x13\x43reateAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"+\n\x0fGetAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"=\n\x10GetAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"\xb5\x01\n\x11ListAgentsRequest\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.headgate.catalog.v1.AgentState\x12\x16\n\x0emin_free_slots\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x1d\n\tpage_size\x18\x05 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"k\n\x12ListAgentsResponse\x12*\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1a.headgate.catalog.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\x9d\x01\n\x10\x44ropAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x14\n\x03uid\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\">\n\x11\x44ropAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"\x8d\x01\n\x18\x43reateNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"S\n\x19\x43reateNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink\"U\n\x15GetNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"P\n\x16GetNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink\"e\n\x17ListNetworkLinksRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"~\n\x18ListNetworkLinksResponse\x12\x37\n\rnetwork_links\x18\x01 \x03(\x0b\x32 .headgate.catalog.v1.NetworkLink\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\xa2\x01\n\x16\x44ropNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x1c\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"Q\n\x17\x44ropNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink2\xc2\x06\n\x0c\x41gentService\x12`\n\x0b\x43reateAgent\x12\'.headgate.catalog.v1.CreateAgentRequest\x1a(.headgate.catalog.v1.CreateAgentResponse\x12W\n\x08GetAgent\x12$.headgate.catalog.v1.GetAgentRequest\x1a%.headgate.catalog.v1.GetAgentResponse\x12]\n\nListAgents\x12&.headgate.catalog.v1.ListAgentsRequest\x1a\'.headgate.catalog.v1.ListAgentsResponse\x12Z\n\tDropAgent\x12%.headgate.catalog.v1.DropAgentRequest\x1a&.headgate.catalog.v1.DropAgentResponse\x12r\n\x11\x43reateNetworkLink\x12-.headgate.catalog.v1.CreateNetworkLinkRequest\x1a..headgate.catalog.v1.CreateNetworkLinkResponse\x12i\n\x0eGetNetworkLink\x12*.headgate.catalog.v1.GetNetworkLinkRequest\x1a+.headgate.catalog.v1.GetNetworkLinkResponse\x12o\n\x10ListNetworkLinks\x12,.headgate.catalog.v1.ListNetworkLinksRequest\x1a-.headgate.catalog.v1.ListNetworkLinksResponse\x12l\n\x0f\x44ropNetworkLink\x12+.headgate.catalog.v1.DropNetworkLinkRequest\x1a,.headgate.catalog.v1.DropNetworkLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/agent_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#headgate/catalog/v1/resources.proto\"\xbc\x03\n\x12\x43reateAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1b\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xac\x02\x12\x18\n\x05slots\x18\x03 \x01(\rB\t\xbaH\x06*\x04\x18\xa0\x8d\x06\x12\x16\n\x04zone\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x16\n\x05group\x18\x05 \x01(\tB\x07\xbaH\x04r\x02\x18?\x12M\n\x06labels\x18\x06 \x03(\x0b\x32\x33.headgate.catalog.v1.CreateAgentRequest.LabelsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12@\n\x05roles\x18\x07 \x03(\x0e\x32\x1e.headgate.catalog.v1.AgentRoleB\x11\xbaH\x0e\x92\x01\x0b\x10\x08\"\x07\x82\x01\x04\x10\x01 \x00\x12\x18\n\x05peers\x18\x08 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x16\n\x0ewithout_engine\x18\t \x01(\x08\x12\x1c\n\nrequest_id\x18\n \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x0b \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x13\x43reateAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"+\n\x0fGetAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"=\n\x10GetAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"\xd0\x01\n\x11ListAgentsRequest\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.headgate.catalog.v1.AgentState\x12\x16\n\x0emin_free_slots\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x1d\n\tpage_size\x18\x05 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\x12\x19\n\x07\x61\x64\x64ress\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\xac\x02\"k\n\x12ListAgentsResponse\x12*\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1a.headgate.catalog.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\x9d\x01\n\x10\x44ropAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x14\n\x03uid\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\">\n\x11\x44ropAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\"\x8d\x01\n\x18\x43reateNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"S\n\x19\x43reateNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink\"U\n\x15GetNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"P\n\x16GetNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink\"e\n\x17ListNetworkLinksRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"~\n\x18ListNetworkLinksResponse\x12\x37\n\rnetwork_links\x18\x01 \x03(\x0b\x32 .headgate.catalog.v1.NetworkLink\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\xa2\x01\n\x16\x44ropNetworkLinkRequest\x12\x1e\n\nfrom_agent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x08to_agent\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x1c\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"Q\n\x17\x44ropNetworkLinkResponse\x12\x36\n\x0cnetwork_link\x18\x01 \x01(\x0b\x32 .headgate.catalog.v1.NetworkLink2\xc2\x06\n\x0c\x41gentService\x12`\n\x0b\x43reateAgent\x12\'.headgate.catalog.v1.CreateAgentRequest\x1a(.headgate.catalog.v1.CreateAgentResponse\x12W\n\x08GetAgent\x12$.headgate.catalog.v1.GetAgentRequest\x1a%.headgate.catalog.v1.GetAgentResponse\x12]\n\nListAgents\x12&.headgate.catalog.v1.ListAgentsRequest\x1a\'.headgate.catalog.v1.ListAgentsResponse\x12Z\n\tDropAgent\x12%.headgate.catalog.v1.DropAgentRequest\x1a&.headgate.catalog.v1.DropAgentResponse\x12r\n\x11\x43reateNetworkLink\x12-.headgate.catalog.v1.CreateNetworkLinkRequest\x1a..headgate.catalog.v1.CreateNetworkLinkResponse\x12i\n\x0eGetNetworkLink\x12*.headgate.catalog.v1.GetNetworkLinkRequest\x1a+.headgate.catalog.v1.GetNetworkLinkResponse\x12o\n\x10ListNetworkLinks\x12,.headgate.catalog.v1.ListNetworkLinksRequest\x1a-.headgate.catalog.v1.ListNetworkLinksResponse\x12l\n\x0f\x44ropNetworkLink\x12+.headgate.catalog.v1.DropNetworkLinkRequest\x1a,.headgate.catalog.v1.DropNetworkLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -59,6 +59,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\020'
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['address']._loaded_options = None
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['address']._serialized_options = b'\272H\005r\003\030\254\002'
   _globals['_DROPAGENTREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_DROPAGENTREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\377\001'
   _globals['_DROPAGENTREQUEST'].fields_by_name['uid']._loaded_options = None
@@ -96,29 +98,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETAGENTRESPONSE']._serialized_start=688
   _globals['_GETAGENTRESPONSE']._serialized_end=749
   _globals['_LISTAGENTSREQUEST']._serialized_start=752
-  _globals['_LISTAGENTSREQUEST']._serialized_end=933
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=935
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1042
-  _globals['_DROPAGENTREQUEST']._serialized_start=1045
-  _globals['_DROPAGENTREQUEST']._serialized_end=1202
-  _globals['_DROPAGENTRESPONSE']._serialized_start=1204
-  _globals['_DROPAGENTRESPONSE']._serialized_end=1266
-  _globals['_CREATENETWORKLINKREQUEST']._serialized_start=1269
-  _globals['_CREATENETWORKLINKREQUEST']._serialized_end=1410
-  _globals['_CREATENETWORKLINKRESPONSE']._serialized_start=1412
-  _globals['_CREATENETWORKLINKRESPONSE']._serialized_end=1495
-  _globals['_GETNETWORKLINKREQUEST']._serialized_start=1497
-  _globals['_GETNETWORKLINKREQUEST']._serialized_end=1582
-  _globals['_GETNETWORKLINKRESPONSE']._serialized_start=1584
-  _globals['_GETNETWORKLINKRESPONSE']._serialized_end=1664
-  _globals['_LISTNETWORKLINKSREQUEST']._serialized_start=1666
-  _globals['_LISTNETWORKLINKSREQUEST']._serialized_end=1767
-  _globals['_LISTNETWORKLINKSRESPONSE']._serialized_start=1769
-  _globals['_LISTNETWORKLINKSRESPONSE']._serialized_end=1895
-  _globals['_DROPNETWORKLINKREQUEST']._serialized_start=1898
-  _globals['_DROPNETWORKLINKREQUEST']._serialized_end=2060
-  _globals['_DROPNETWORKLINKRESPONSE']._serialized_start=2062
-  _globals['_DROPNETWORKLINKRESPONSE']._serialized_end=2143
-  _globals['_AGENTSERVICE']._serialized_start=2146
-  _globals['_AGENTSERVICE']._serialized_end=2980
+  _globals['_LISTAGENTSREQUEST']._serialized_end=960
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=962
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1069
+  _globals['_DROPAGENTREQUEST']._serialized_start=1072
+  _globals['_DROPAGENTREQUEST']._serialized_end=1229
+  _globals['_DROPAGENTRESPONSE']._serialized_start=1231
+  _globals['_DROPAGENTRESPONSE']._serialized_end=1293
+  _globals['_CREATENETWORKLINKREQUEST']._serialized_start=1296
+  _globals['_CREATENETWORKLINKREQUEST']._serialized_end=1437
+  _globals['_CREATENETWORKLINKRESPONSE']._serialized_start=1439
+  _globals['_CREATENETWORKLINKRESPONSE']._serialized_end=1522
+  _globals['_GETNETWORKLINKREQUEST']._serialized_start=1524
+  _globals['_GETNETWORKLINKREQUEST']._serialized_end=1609
+  _globals['_GETNETWORKLINKRESPONSE']._serialized_start=1611
+  _globals['_GETNETWORKLINKRESPONSE']._serialized_end=1691
+  _globals['_LISTNETWORKLINKSREQUEST']._serialized_start=1693
+  _globals['_LISTNETWORKLINKSREQUEST']._serialized_end=1794
+  _globals['_LISTNETWORKLINKSRESPONSE']._serialized_start=1796
+  _globals['_LISTNETWORKLINKSRESPONSE']._serialized_end=1922
+  _globals['_DROPNETWORKLINKREQUEST']._serialized_start=1925
+  _globals['_DROPNETWORKLINKREQUEST']._serialized_end=2087
+  _globals['_DROPNETWORKLINKRESPONSE']._serialized_start=2089
+  _globals['_DROPNETWORKLINKRESPONSE']._serialized_end=2170
+  _globals['_AGENTSERVICE']._serialized_start=2173
+  _globals['_AGENTSERVICE']._serialized_end=3007
 # @@protoc_insertion_point(module_scope)

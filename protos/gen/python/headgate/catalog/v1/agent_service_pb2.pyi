@@ -191,6 +191,7 @@ class ListAgentsRequest(_message.Message):
     ZONE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     state: _resources_pb2.AgentState.ValueType
     """Only those in this state."""
     min_free_slots: _builtins.int
@@ -205,6 +206,8 @@ class ListAgentsRequest(_message.Message):
     """From `next_page_token` of the page before; empty for the first. Good across restarts; the other fields must be the
     same as in the first call.
     """
+    address: _builtins.str
+    """Only the one that is called at this address."""
     def __init__(
         self,
         *,
@@ -214,10 +217,11 @@ class ListAgentsRequest(_message.Message):
         zone: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "min_free_slots", b"min_free_slots", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "group", b"group", "min_free_slots", b"min_free_slots", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ from headgate.catalog.v1 import plan_pb2 as headgate_dot_catalog_dot_v1_dot_plan
 from headgate.catalog.v1 import resources_pb2 as headgate_dot_catalog_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/query_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eheadgate/catalog/v1/plan.proto\x1a#headgate/catalog/v1/resources.proto\"\xf0\x01\n\x12\x43reateQueryRequest\x12\x16\n\x04name\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x1a\n\tstatement\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x04sink\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x46\n\x13\x64\x65ployment_deadline\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\x12\x11\n\ttemporary\x18\x07 \x01(\x08\"@\n\x13\x43reateQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"+\n\x0fGetQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"=\n\x10GetQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\xb3\x01\n\x12ListQueriesRequest\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.headgate.catalog.v1.QueryState\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0c\n\x04sink\x18\x03 \x01(\t\x12\x13\n\x0bname_prefix\x18\x04 \x01(\t\x12\x1d\n\tpage_size\x18\x05 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"m\n\x13ListQueriesResponse\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.headgate.catalog.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\xf1\x01\n\x10StopQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x35\n\x04mode\x18\x02 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x41\n\x0e\x64rain_deadline\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x14\n\x03uid\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\">\n\x11StopQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\x88\x02\n\x10\x44ropQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x14\n\x03uid\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x35\n\x04mode\x18\x04 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x41\n\x0e\x64rain_deadline\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x1c\n\nrequest_id\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x07 \x01(\x08\">\n\x11\x44ropQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\x87\x01\n\x13\x45xplainQueryRequest\x12\x1a\n\tstatement\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x04sink\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12<\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.ExplainFormatB\x08\xbaH\x05\x82\x01\x02\x10\x01\"R\n\x14\x45xplainQueryResponse\x12,\n\x04plan\x18\x01 \x01(\x0b\x32\x1e.headgate.catalog.v1.QueryPlan\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xa4\x01\n\x14ListFragmentsRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.FragmentState\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"t\n\x15ListFragmentsResponse\x12\x30\n\tfragments\x18\x01 \x03(\x0b\x32\x1d.headgate.catalog.v1.Fragment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"}\n\x0fGetStoryRequest\x12\x17\n\x05query\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x14\n\x03uid\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"]\n\x10GetStoryResponse\x12\x30\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1f.headgate.catalog.v1.StoryEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xad\x01\n\nStoryEntry\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x10\n\x08\x66ragment\x18\x03 \x01(\r\x12\x12\n\nfrom_state\x18\x04 \x01(\t\x12\x10\n\x08to_state\x18\x05 \x01(\t\x12\r\n\x05\x63\x61use\x18\x06 \x01(\t\x12\r\n\x05\x61gent\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\x04*`\n\rExplainFormat\x12\x1e\n\x1a\x45XPLAIN_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45XPLAIN_FORMAT_TEXT\x10\x01\x12\x16\n\x12\x45XPLAIN_FORMAT_DOT\x10\x02\x32\x89\x06\n\x0cQueryService\x12`\n\x0b\x43reateQuery\x12\'.headgate.catalog.v1.CreateQueryRequest\x1a(.headgate.catalog.v1.CreateQueryResponse\x12W\n\x08GetQuery\x12$.headgate.catalog.v1.GetQueryRequest\x1a%.headgate.catalog.v1.GetQueryResponse\x12`\n\x0bListQueries\x12\'.headgate.catalog.v1.ListQueriesRequest\x1a(.headgate.catalog.v1.ListQueriesResponse\x12Z\n\tStopQuery\x12%.headgate.catalog.v1.StopQueryRequest\x1a&.headgate.catalog.v1.StopQueryResponse\x12Z\n\tDropQuery\x12%.headgate.catalog.v1.DropQueryRequest\x1a&.headgate.catalog.v1.DropQueryResponse\x12\x63\n\x0c\x45xplainQuery\x12(.headgate.catalog.v1.ExplainQueryRequest\x1a).headgate.catalog.v1.ExplainQueryResponse\x12\x66\n\rListFragments\x12).headgate.catalog.v1.ListFragmentsRequest\x1a*.headgate.catalog.v1.ListFragmentsResponse\x12W\n\x08GetStory\x12$.headgate.catalog.v1.GetStoryRequest\x1a%.headgate.catalog.v1.GetStoryResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/query_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eheadgate/catalog/v1/plan.proto\x1a#headgate/catalog/v1/resources.proto\"\xf0\x01\n\x12\x43reateQueryRequest\x12\x16\n\x04name\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x1a\n\tstatement\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x04sink\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x46\n\x13\x64\x65ployment_deadline\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\x12\x11\n\ttemporary\x18\x07 \x01(\x08\"@\n\x13\x43reateQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"+\n\x0fGetQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\"=\n\x10GetQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\xc9\x01\n\x12ListQueriesRequest\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.headgate.catalog.v1.QueryState\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0c\n\x04sink\x18\x03 \x01(\t\x12\x13\n\x0bname_prefix\x18\x04 \x01(\t\x12\x1d\n\tpage_size\x18\x05 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\x12\x14\n\x03uid\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18@\"m\n\x13ListQueriesResponse\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.headgate.catalog.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"\xf1\x01\n\x10StopQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x35\n\x04mode\x18\x02 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x41\n\x0e\x64rain_deadline\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x14\n\x03uid\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x1c\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\">\n\x11StopQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\x88\x02\n\x10\x44ropQueryRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x14\n\x03uid\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x35\n\x04mode\x18\x04 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x41\n\x0e\x64rain_deadline\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xf5$*\x00\x12\x1c\n\nrequest_id\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x15\n\rvalidate_only\x18\x07 \x01(\x08\">\n\x11\x44ropQueryResponse\x12)\n\x05query\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Query\"\x87\x01\n\x13\x45xplainQueryRequest\x12\x1a\n\tstatement\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x04sink\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12<\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.ExplainFormatB\x08\xbaH\x05\x82\x01\x02\x10\x01\"R\n\x14\x45xplainQueryResponse\x12,\n\x04plan\x18\x01 \x01(\x0b\x32\x1e.headgate.catalog.v1.QueryPlan\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xa4\x01\n\x14ListFragmentsRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.FragmentState\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"t\n\x15ListFragmentsResponse\x12\x30\n\tfragments\x18\x01 \x03(\x0b\x32\x1d.headgate.catalog.v1.Fragment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\"}\n\x0fGetStoryRequest\x12\x17\n\x05query\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x14\n\x03uid\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x10\"]\n\x10GetStoryResponse\x12\x30\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1f.headgate.catalog.v1.StoryEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xad\x01\n\nStoryEntry\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x10\n\x08\x66ragment\x18\x03 \x01(\r\x12\x12\n\nfrom_state\x18\x04 \x01(\t\x12\x10\n\x08to_state\x18\x05 \x01(\t\x12\r\n\x05\x63\x61use\x18\x06 \x01(\t\x12\r\n\x05\x61gent\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\x04*`\n\rExplainFormat\x12\x1e\n\x1a\x45XPLAIN_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45XPLAIN_FORMAT_TEXT\x10\x01\x12\x16\n\x12\x45XPLAIN_FORMAT_DOT\x10\x02\x32\x89\x06\n\x0cQueryService\x12`\n\x0b\x43reateQuery\x12\'.headgate.catalog.v1.CreateQueryRequest\x1a(.headgate.catalog.v1.CreateQueryResponse\x12W\n\x08GetQuery\x12$.headgate.catalog.v1.GetQueryRequest\x1a%.headgate.catalog.v1.GetQueryResponse\x12`\n\x0bListQueries\x12\'.headgate.catalog.v1.ListQueriesRequest\x1a(.headgate.catalog.v1.ListQueriesResponse\x12Z\n\tStopQuery\x12%.headgate.catalog.v1.StopQueryRequest\x1a&.headgate.catalog.v1.StopQueryResponse\x12Z\n\tDropQuery\x12%.headgate.catalog.v1.DropQueryRequest\x1a&.headgate.catalog.v1.DropQueryResponse\x12\x63\n\x0c\x45xplainQuery\x12(.headgate.catalog.v1.ExplainQueryRequest\x1a).headgate.catalog.v1.ExplainQueryResponse\x12\x66\n\rListFragments\x12).headgate.catalog.v1.ListFragmentsRequest\x1a*.headgate.catalog.v1.ListFragmentsResponse\x12W\n\x08GetStory\x12$.headgate.catalog.v1.GetStoryRequest\x1a%.headgate.catalog.v1.GetStoryResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,6 +52,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTQUERIESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_LISTQUERIESREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTQUERIESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\020'
+  _globals['_LISTQUERIESREQUEST'].fields_by_name['uid']._loaded_options = None
+  _globals['_LISTQUERIESREQUEST'].fields_by_name['uid']._serialized_options = b'\272H\004r\002\030@'
   _globals['_STOPQUERYREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_STOPQUERYREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\377\001'
   _globals['_STOPQUERYREQUEST'].fields_by_name['mode']._loaded_options = None
@@ -90,8 +92,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTORYREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_GETSTORYREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_GETSTORYREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\020'
-  _globals['_EXPLAINFORMAT']._serialized_start=2481
-  _globals['_EXPLAINFORMAT']._serialized_end=2577
+  _globals['_EXPLAINFORMAT']._serialized_start=2503
+  _globals['_EXPLAINFORMAT']._serialized_end=2599
   _globals['_CREATEQUERYREQUEST']._serialized_start=228
   _globals['_CREATEQUERYREQUEST']._serialized_end=468
   _globals['_CREATEQUERYRESPONSE']._serialized_start=470
@@ -101,31 +103,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETQUERYRESPONSE']._serialized_start=581
   _globals['_GETQUERYRESPONSE']._serialized_end=642
   _globals['_LISTQUERIESREQUEST']._serialized_start=645
-  _globals['_LISTQUERIESREQUEST']._serialized_end=824
-  _globals['_LISTQUERIESRESPONSE']._serialized_start=826
-  _globals['_LISTQUERIESRESPONSE']._serialized_end=935
-  _globals['_STOPQUERYREQUEST']._serialized_start=938
-  _globals['_STOPQUERYREQUEST']._serialized_end=1179
-  _globals['_STOPQUERYRESPONSE']._serialized_start=1181
-  _globals['_STOPQUERYRESPONSE']._serialized_end=1243
-  _globals['_DROPQUERYREQUEST']._serialized_start=1246
-  _globals['_DROPQUERYREQUEST']._serialized_end=1510
-  _globals['_DROPQUERYRESPONSE']._serialized_start=1512
-  _globals['_DROPQUERYRESPONSE']._serialized_end=1574
-  _globals['_EXPLAINQUERYREQUEST']._serialized_start=1577
-  _globals['_EXPLAINQUERYREQUEST']._serialized_end=1712
-  _globals['_EXPLAINQUERYRESPONSE']._serialized_start=1714
-  _globals['_EXPLAINQUERYRESPONSE']._serialized_end=1796
-  _globals['_LISTFRAGMENTSREQUEST']._serialized_start=1799
-  _globals['_LISTFRAGMENTSREQUEST']._serialized_end=1963
-  _globals['_LISTFRAGMENTSRESPONSE']._serialized_start=1965
-  _globals['_LISTFRAGMENTSRESPONSE']._serialized_end=2081
-  _globals['_GETSTORYREQUEST']._serialized_start=2083
-  _globals['_GETSTORYREQUEST']._serialized_end=2208
-  _globals['_GETSTORYRESPONSE']._serialized_start=2210
-  _globals['_GETSTORYRESPONSE']._serialized_end=2303
-  _globals['_STORYENTRY']._serialized_start=2306
-  _globals['_STORYENTRY']._serialized_end=2479
-  _globals['_QUERYSERVICE']._serialized_start=2580
-  _globals['_QUERYSERVICE']._serialized_end=3357
+  _globals['_LISTQUERIESREQUEST']._serialized_end=846
+  _globals['_LISTQUERIESRESPONSE']._serialized_start=848
+  _globals['_LISTQUERIESRESPONSE']._serialized_end=957
+  _globals['_STOPQUERYREQUEST']._serialized_start=960
+  _globals['_STOPQUERYREQUEST']._serialized_end=1201
+  _globals['_STOPQUERYRESPONSE']._serialized_start=1203
+  _globals['_STOPQUERYRESPONSE']._serialized_end=1265
+  _globals['_DROPQUERYREQUEST']._serialized_start=1268
+  _globals['_DROPQUERYREQUEST']._serialized_end=1532
+  _globals['_DROPQUERYRESPONSE']._serialized_start=1534
+  _globals['_DROPQUERYRESPONSE']._serialized_end=1596
+  _globals['_EXPLAINQUERYREQUEST']._serialized_start=1599
+  _globals['_EXPLAINQUERYREQUEST']._serialized_end=1734
+  _globals['_EXPLAINQUERYRESPONSE']._serialized_start=1736
+  _globals['_EXPLAINQUERYRESPONSE']._serialized_end=1818
+  _globals['_LISTFRAGMENTSREQUEST']._serialized_start=1821
+  _globals['_LISTFRAGMENTSREQUEST']._serialized_end=1985
+  _globals['_LISTFRAGMENTSRESPONSE']._serialized_start=1987
+  _globals['_LISTFRAGMENTSRESPONSE']._serialized_end=2103
+  _globals['_GETSTORYREQUEST']._serialized_start=2105
+  _globals['_GETSTORYREQUEST']._serialized_end=2230
+  _globals['_GETSTORYRESPONSE']._serialized_start=2232
+  _globals['_GETSTORYRESPONSE']._serialized_end=2325
+  _globals['_STORYENTRY']._serialized_start=2328
+  _globals['_STORYENTRY']._serialized_end=2501
+  _globals['_QUERYSERVICE']._serialized_start=2602
+  _globals['_QUERYSERVICE']._serialized_end=3379
 # @@protoc_insertion_point(module_scope)

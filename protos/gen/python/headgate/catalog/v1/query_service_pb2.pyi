@@ -183,6 +183,7 @@ class ListQueriesRequest(_message.Message):
     NAME_PREFIX_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     state: _resources_pb2.QueryState.ValueType
     """Only those in this state."""
     agent: _builtins.str
@@ -197,6 +198,8 @@ class ListQueriesRequest(_message.Message):
     """From `next_page_token` of the page before; empty for the first. Good across restarts; the other fields must be the
     same as in the first call.
     """
+    uid: _builtins.str
+    """Only the one with this uid."""
     def __init__(
         self,
         *,
@@ -206,10 +209,11 @@ class ListQueriesRequest(_message.Message):
         name_prefix: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "sink", b"sink", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "sink", b"sink", "state", b"state", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -980,6 +980,7 @@ class Query(_message.Message):
     STATE_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     TEMPORARY_FIELD_NUMBER: _builtins.int
+    DRAIN_ABANDONED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, as in the rule above. Generated where none is given."""
     uid: _builtins.str
@@ -1000,6 +1001,8 @@ class Query(_message.Message):
     """Revision of its last change."""
     temporary: _builtins.bool
     """Its rows go to whoever reads them, and to no sink; see CreateQueryRequest.temporary."""
+    drain_abandoned: _builtins.bool
+    """Its soft stop became a hard one, because it had not drained within the deadline: what was in flight then is lost."""
     @_builtins.property
     def sinks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The sinks it writes to."""
@@ -1048,10 +1051,11 @@ class Query(_message.Message):
         state_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         temporary: _builtins.bool = ...,
+        drain_abandoned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "failure", b"failure", "state_time", b"state_time", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "desired_state", b"desired_state", "failure", b"failure", "fragment_count", b"fragment_count", "mode", b"mode", "name", b"name", "physical_sources", b"physical_sources", "revision", b"revision", "sinks", b"sinks", "state", b"state", "state_time", b"state_time", "statement", b"statement", "stop_mode", b"stop_mode", "temporary", b"temporary", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deployment_deadline", b"deployment_deadline", "desired_state", b"desired_state", "drain_abandoned", b"drain_abandoned", "failure", b"failure", "fragment_count", b"fragment_count", "mode", b"mode", "name", b"name", "physical_sources", b"physical_sources", "revision", b"revision", "sinks", b"sinks", "state", b"state", "state_time", b"state_time", "statement", b"statement", "stop_mode", b"stop_mode", "temporary", b"temporary", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

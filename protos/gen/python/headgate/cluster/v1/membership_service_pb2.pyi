@@ -268,6 +268,54 @@ class FragmentReport(_message.Message):
 Global___FragmentReport: _TypeAlias = FragmentReport  # noqa: Y015
 
 @_typing.final
+class FindFragmentsRequest(_message.Message):
+    """What FindFragments takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Uids of fragments."""
+
+    def __init__(
+        self,
+        *,
+        uids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uids", b"uids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindFragmentsRequest: _TypeAlias = FindFragmentsRequest  # noqa: Y015
+
+@_typing.final
+class FindFragmentsResponse(_message.Message):
+    """What FindFragments answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that may still run."""
+
+    def __init__(
+        self,
+        *,
+        uids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uids", b"uids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindFragmentsResponse: _TypeAlias = FindFragmentsResponse  # noqa: Y015
+
+@_typing.final
 class RenewSessionResponse(_message.Message):
     """What RenewSession answers."""
 
@@ -275,21 +323,29 @@ class RenewSessionResponse(_message.Message):
 
     SESSION_TTL_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    RENEW_AFTER_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The term of the coordinator that answers."""
     @_builtins.property
     def session_ttl(self) -> _duration_pb2.Duration:
         """It ends if it is not renewed for this long, by the coordinator's clock."""
 
+    @_builtins.property
+    def renew_after(self) -> _duration_pb2.Duration:
+        """When to renew it next, from when this answer arrives; a third of the TTL if absent. The coordinator has agents renew
+        in groups, which costs it less than one at a time.
+        """
+
     def __init__(
         self,
         *,
         session_ttl: _duration_pb2.Duration | None = ...,
         term: _builtins.int = ...,
+        renew_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["session_ttl", b"session_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["renew_after", b"renew_after", "session_ttl", b"session_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_ttl", b"session_ttl", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["renew_after", b"renew_after", "session_ttl", b"session_ttl", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,11 @@ class MembershipServiceStub:
                 request_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionRequest.SerializeToString,
                 response_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionResponse.FromString,
                 _registered_method=True)
+        self.FindFragments = channel.unary_unary(
+                '/headgate.cluster.v1.MembershipService/FindFragments',
+                request_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.SerializeToString,
+                response_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.FromString,
+                _registered_method=True)
 
 
 class MembershipServiceServicer:
@@ -79,6 +84,14 @@ class MembershipServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindFragments(self, request, context):
+        """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
+        does not have may not: what agents have kept of them can go.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MembershipServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -96,6 +109,11 @@ def add_MembershipServiceServicer_to_server(servicer, server):
                     servicer.RenewSession,
                     request_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionRequest.FromString,
                     response_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionResponse.SerializeToString,
+            ),
+            'FindFragments': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindFragments,
+                    request_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.FromString,
+                    response_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +198,33 @@ class MembershipService:
             '/headgate.cluster.v1.MembershipService/RenewSession',
             headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionRequest.SerializeToString,
             headgate_dot_cluster_dot_v1_dot_membership__service__pb2.RenewSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindFragments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.cluster.v1.MembershipService/FindFragments',
+            headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.SerializeToString,
+            headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class MembershipServiceStub:
     """Says that a process leaves: its row stays, UNREACHABLE at once instead of after a missed poll."""
     RenewSession: _grpc.UnaryUnaryMultiCallable[_membership_service_pb2.RenewSessionRequest, _membership_service_pb2.RenewSessionResponse]
     """Renews a session, and with it every grant on it, in one call. SESSION_EXPIRED if it has ended: register again."""
+    FindFragments: _grpc.UnaryUnaryMultiCallable[_membership_service_pb2.FindFragmentsRequest, _membership_service_pb2.FindFragmentsResponse]
+    """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
+    does not have may not: what agents have kept of them can go.
+    """
 
 @_typing.type_check_only
 class MembershipServiceAsyncStub(MembershipServiceStub):
@@ -57,6 +61,10 @@ class MembershipServiceAsyncStub(MembershipServiceStub):
     """Says that a process leaves: its row stays, UNREACHABLE at once instead of after a missed poll."""
     RenewSession: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.RenewSessionRequest, _membership_service_pb2.RenewSessionResponse]  # type: ignore[assignment]
     """Renews a session, and with it every grant on it, in one call. SESSION_EXPIRED if it has ended: register again."""
+    FindFragments: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.FindFragmentsRequest, _membership_service_pb2.FindFragmentsResponse]  # type: ignore[assignment]
+    """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
+    does not have may not: what agents have kept of them can go.
+    """
 
 class MembershipServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the coordinator serves to agents."""
@@ -87,5 +95,15 @@ class MembershipServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_membership_service_pb2.RenewSessionResponse, _abc.Awaitable[_membership_service_pb2.RenewSessionResponse]]:
         """Renews a session, and with it every grant on it, in one call. SESSION_EXPIRED if it has ended: register again."""
+
+    @_abc_1.abstractmethod
+    def FindFragments(
+        self,
+        request: _membership_service_pb2.FindFragmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_membership_service_pb2.FindFragmentsResponse, _abc.Awaitable[_membership_service_pb2.FindFragmentsResponse]]:
+        """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
+        does not have may not: what agents have kept of them can go.
+        """
 
 def add_MembershipServiceServicer_to_server(servicer: MembershipServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

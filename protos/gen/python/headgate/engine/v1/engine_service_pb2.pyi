@@ -267,6 +267,38 @@ class TopicAccess(_message.Message):
 Global___TopicAccess: _TypeAlias = TopicAccess  # noqa: Y015
 
 @_typing.final
+class S3Access(_message.Message):
+    """How a store that speaks the protocol of S3 is reached. Without secrets: keys come from the environment of engines, or
+    from their configuration.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    PATH_STYLE_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    """URL of the store; Amazon's own if empty."""
+    region: _builtins.str
+    """Region of the bucket; found out if empty."""
+    path_style: _builtins.bool
+    """Whether the bucket is named in the path rather than in the name of the host."""
+    def __init__(
+        self,
+        *,
+        endpoint: _builtins.str = ...,
+        region: _builtins.str = ...,
+        path_style: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "path_style", b"path_style", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___S3Access: _TypeAlias = S3Access  # noqa: Y015
+
+@_typing.final
 class RunSettings(_message.Message):
     """Settings of a run."""
 
@@ -332,6 +364,7 @@ class StartFragmentRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     KAFKA_BOOTSTRAP_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_S3_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """Name of the query, for logs and Spark's pages."""
     checkpoint: _builtins.str
@@ -370,6 +403,10 @@ class StartFragmentRequest(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicAccess]:
         """Native topics that the plan reads: one for each input of type TOPIC, unless it is read over the Kafka protocol."""
 
+    @_builtins.property
+    def checkpoint_s3(self) -> Global___S3Access:
+        """How the checkpoint is reached where it is in S3, for all that the engine is not configured with itself."""
+
     def __init__(
         self,
         *,
@@ -383,10 +420,11 @@ class StartFragmentRequest(_message.Message):
         checkpoint: _builtins.str = ...,
         kafka_bootstrap: _builtins.str = ...,
         topics: _abc.Iterable[Global___TopicAccess] | None = ...,
+        checkpoint_s3: Global___S3Access | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "output", b"output", "plan", b"plan", "run", b"run", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "output", b"output", "plan", b"plan", "run", b"run", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -842,19 +880,25 @@ class DeleteCheckpointRequest(_message.Message):
 
     FRAGMENT_UID_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_S3_FIELD_NUMBER: _builtins.int
     fragment_uid: _builtins.str
     """Uid of the fragment."""
     checkpoint: _builtins.str
     """Where checkpoints are, as its runs were told."""
+    @_builtins.property
+    def checkpoint_s3(self) -> Global___S3Access:
+        """As its runs were told."""
+
     def __init__(
         self,
         *,
         fragment_uid: _builtins.str = ...,
         checkpoint: _builtins.str = ...,
+        checkpoint_s3: Global___S3Access | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_s3", b"checkpoint_s3"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "fragment_uid", b"fragment_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_s3", b"checkpoint_s3", "fragment_uid", b"fragment_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -887,6 +931,7 @@ class BatchInput(_message.Message):
     SCHEMA_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
     view: _builtins.str
     """The name of the temporary view that the SQL reads."""
     @_builtins.property
@@ -899,7 +944,11 @@ class BatchInput(_message.Message):
 
     @_builtins.property
     def topic(self) -> Global___TopicRange:
-        """A range of an edge or topic with Arrow records."""
+        """A range of an edge."""
+
+    @_builtins.property
+    def records(self) -> Global___RecordRange:
+        """A range of a native topic."""
 
     def __init__(
         self,
@@ -908,12 +957,13 @@ class BatchInput(_message.Message):
         schema: _resources_pb2.Schema | None = ...,
         files: Global___FileInput | None = ...,
         topic: Global___TopicRange | None = ...,
+        records: Global___RecordRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "schema", b"schema", "topic", b"topic", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_origin: _TypeAlias = _typing.Literal["files", "topic"]  # noqa: Y015
+    _WhichOneofReturnType_origin: _TypeAlias = _typing.Literal["files", "topic", "records"]  # noqa: Y015
     _WhichOneofArgType_origin: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_origin) -> _WhichOneofReturnType_origin | None: ...
 
@@ -1008,6 +1058,70 @@ class TopicRange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicRange: _TypeAlias = TopicRange  # noqa: Y015
+
+@_typing.final
+class RecordRange(_message.Message):
+    """A range of a native topic: its records, decoded into rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ParserOptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ACCESS_FIELD_NUMBER: _builtins.int
+    FROM_OFFSETS_FIELD_NUMBER: _builtins.int
+    UNTIL_OFFSETS_FIELD_NUMBER: _builtins.int
+    PARSER_OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def access(self) -> Global___TopicAccess:
+        """Where it is."""
+
+    @_builtins.property
+    def from_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """First offset, by partition; where the topic begins now if empty. Records that have expired are EDGE_DATA_LOST."""
+
+    @_builtins.property
+    def until_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """First offset that is not wanted, by partition; where the topic ends now if empty."""
+
+    @_builtins.property
+    def parser_options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Options of the parser, as of a source: `type` (JSON if not said, CSV or ARROW), `on_error`, ... A record that cannot be
+        decoded is left out, or fails the batch with BAD_RECORD where `on_error` is `fail`.
+        """
+
+    def __init__(
+        self,
+        *,
+        access: Global___TopicAccess | None = ...,
+        from_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        until_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        parser_options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "from_offsets", b"from_offsets", "parser_options", b"parser_options", "until_offsets", b"until_offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordRange: _TypeAlias = RecordRange  # noqa: Y015
 
 @_typing.final
 class ExecuteBatchRequest(_message.Message):

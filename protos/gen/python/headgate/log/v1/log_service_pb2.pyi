@@ -373,6 +373,8 @@ class PartitionOffset(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
     OFFSET_AT_TIME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    OFFSET_OF_MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Which partition."""
     log_start: _builtins.int
@@ -383,6 +385,14 @@ class PartitionOffset(_message.Message):
     """The first offset at or after the time that was asked for; -1 if there is none or no time was given."""
     epoch: _builtins.int
     """Epoch of its leader."""
+    offset_of_max_timestamp: _builtins.int
+    """The offset of the record with the largest timestamp, of the first where several have it; -1 if no record has one or
+    it was not asked for.
+    """
+    @_builtins.property
+    def max_timestamp(self) -> _timestamp_pb2.Timestamp:
+        """That timestamp."""
+
     def __init__(
         self,
         *,
@@ -391,10 +401,12 @@ class PartitionOffset(_message.Message):
         high_watermark: _builtins.int = ...,
         offset_at_time: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        offset_of_max_timestamp: _builtins.int = ...,
+        max_timestamp: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_timestamp", b"max_timestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "high_watermark", b"high_watermark", "log_start", b"log_start", "offset_at_time", b"offset_at_time", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "high_watermark", b"high_watermark", "log_start", b"log_start", "max_timestamp", b"max_timestamp", "offset_at_time", b"offset_at_time", "offset_of_max_timestamp", b"offset_of_max_timestamp", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -410,10 +422,13 @@ class ListOffsetsRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     LOCAL_ONLY_FIELD_NUMBER: _builtins.int
+    MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic, by name."""
     local_only: _builtins.bool
     """Do not pass it on to leaders: NOT_LEADER for a partition that this agent does not lead."""
+    max_timestamp: _builtins.bool
+    """Look for the record with the largest timestamp, too."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Which partitions; all if empty."""
@@ -429,10 +444,11 @@ class ListOffsetsRequest(_message.Message):
         partitions: _abc.Iterable[_builtins.int] | None = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
         local_only: _builtins.bool = ...,
+        max_timestamp: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["local_only", b"local_only", "partitions", b"partitions", "time", b"time", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["local_only", b"local_only", "max_timestamp", b"max_timestamp", "partitions", b"partitions", "time", b"time", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -128,7 +128,7 @@ class LogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Says where partitions begin and end, or which offset is the first at or after a time.
+        """Says where partitions begin and end, and which offset is the first at or after a time or has the largest timestamp.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

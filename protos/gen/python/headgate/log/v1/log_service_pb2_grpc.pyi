@@ -48,7 +48,7 @@ class LogServiceStub:
     TailRecords: _grpc.UnaryStreamMultiCallable[_log_service_pb2.TailRecordsRequest, _log_service_pb2.TailRecordsResponse]
     """Reads records of all partitions of a topic, or of some, as they come, until the caller stops."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ListOffsetsRequest, _log_service_pb2.ListOffsetsResponse]
-    """Says where partitions begin and end, or which offset is the first at or after a time."""
+    """Says where partitions begin and end, and which offset is the first at or after a time or has the largest timestamp."""
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.DeleteRecordsRequest, _log_service_pb2.DeleteRecordsResponse]
     """Moves the start of a partition forward: what is before it is gone for good."""
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.CommitOffsetsRequest, _log_service_pb2.CommitOffsetsResponse]
@@ -86,7 +86,7 @@ class LogServiceAsyncStub(LogServiceStub):
     TailRecords: _aio.UnaryStreamMultiCallable[_log_service_pb2.TailRecordsRequest, _log_service_pb2.TailRecordsResponse]  # type: ignore[assignment]
     """Reads records of all partitions of a topic, or of some, as they come, until the caller stops."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ListOffsetsRequest, _log_service_pb2.ListOffsetsResponse]  # type: ignore[assignment]
-    """Says where partitions begin and end, or which offset is the first at or after a time."""
+    """Says where partitions begin and end, and which offset is the first at or after a time or has the largest timestamp."""
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_service_pb2.DeleteRecordsRequest, _log_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Moves the start of a partition forward: what is before it is gone for good."""
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_log_service_pb2.CommitOffsetsRequest, _log_service_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
@@ -145,7 +145,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.ListOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.ListOffsetsResponse, _abc.Awaitable[_log_service_pb2.ListOffsetsResponse]]:
-        """Says where partitions begin and end, or which offset is the first at or after a time."""
+        """Says where partitions begin and end, and which offset is the first at or after a time or has the largest timestamp."""
 
     @_abc_1.abstractmethod
     def DeleteRecords(

@@ -113,6 +113,58 @@ TRANSFER_STATE_FAILED: TransferState.ValueType  # 5
 """It was given up: too slow, or one of the two is gone."""
 Global___TransferState: _TypeAlias = TransferState  # noqa: Y015
 
+class _PartitionEvent:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartitionEventEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartitionEvent.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTITION_EVENT_UNSPECIFIED: _PartitionEvent.ValueType  # 0
+    """Not said."""
+    PARTITION_EVENT_LED: _PartitionEvent.ValueType  # 1
+    """The agent leads it, under the epoch."""
+    PARTITION_EVENT_LEFT: _PartitionEvent.ValueType  # 2
+    """The agent, which led it under the epoch, leads it no longer."""
+    PARTITION_EVENT_WAITING: _PartitionEvent.ValueType  # 3
+    """Nobody leads it, for another reason than before."""
+    PARTITION_EVENT_TRANSFER_PENDING: _PartitionEvent.ValueType  # 4
+    """Its leader, of the epoch, wants to hand it over to the agent."""
+    PARTITION_EVENT_TRANSFER_ACCEPTED: _PartitionEvent.ValueType  # 5
+    """The agent will take it."""
+    PARTITION_EVENT_TRANSFER_COMPLETED: _PartitionEvent.ValueType  # 6
+    """It was handed over to the agent."""
+    PARTITION_EVENT_TRANSFER_REJECTED: _PartitionEvent.ValueType  # 7
+    """The agent does not want it."""
+    PARTITION_EVENT_TRANSFER_FAILED: _PartitionEvent.ValueType  # 8
+    """The hand-over to the agent was given up."""
+    PARTITION_EVENT_HOLE: _PartitionEvent.ValueType  # 9
+    """Offsets were given up, and will never hold records."""
+
+class PartitionEvent(_PartitionEvent, metaclass=_PartitionEventEnumTypeWrapper):
+    """What can happen to a partition."""
+
+PARTITION_EVENT_UNSPECIFIED: PartitionEvent.ValueType  # 0
+"""Not said."""
+PARTITION_EVENT_LED: PartitionEvent.ValueType  # 1
+"""The agent leads it, under the epoch."""
+PARTITION_EVENT_LEFT: PartitionEvent.ValueType  # 2
+"""The agent, which led it under the epoch, leads it no longer."""
+PARTITION_EVENT_WAITING: PartitionEvent.ValueType  # 3
+"""Nobody leads it, for another reason than before."""
+PARTITION_EVENT_TRANSFER_PENDING: PartitionEvent.ValueType  # 4
+"""Its leader, of the epoch, wants to hand it over to the agent."""
+PARTITION_EVENT_TRANSFER_ACCEPTED: PartitionEvent.ValueType  # 5
+"""The agent will take it."""
+PARTITION_EVENT_TRANSFER_COMPLETED: PartitionEvent.ValueType  # 6
+"""It was handed over to the agent."""
+PARTITION_EVENT_TRANSFER_REJECTED: PartitionEvent.ValueType  # 7
+"""The agent does not want it."""
+PARTITION_EVENT_TRANSFER_FAILED: PartitionEvent.ValueType  # 8
+"""The hand-over to the agent was given up."""
+PARTITION_EVENT_HOLE: PartitionEvent.ValueType  # 9
+"""Offsets were given up, and will never hold records."""
+Global___PartitionEvent: _TypeAlias = PartitionEvent  # noqa: Y015
+
 @_typing.final
 class TopicSettings(_message.Message):
     """Settings of a topic. Unset ones take the configured default."""
@@ -418,6 +470,62 @@ class Transfer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
+
+@_typing.final
+class PartitionStoryEntry(_message.Message):
+    """One thing that happened to a partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    TO_OFFSET_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """At which revision."""
+    partition: _builtins.int
+    """Which partition."""
+    event: Global___PartitionEvent.ValueType
+    """What."""
+    agent: _builtins.str
+    """The agent concerned, if one."""
+    epoch: _builtins.int
+    """The epoch concerned; the last one before a hole."""
+    from_offset: _builtins.int
+    """First offset of a hole."""
+    to_offset: _builtins.int
+    """First offset after a hole."""
+    cause: _builtins.str
+    """What caused it, for a person."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When, by the catalog."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        revision: _builtins.int = ...,
+        partition: _builtins.int = ...,
+        event: Global___PartitionEvent.ValueType = ...,
+        agent: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        from_offset: _builtins.int = ...,
+        to_offset: _builtins.int = ...,
+        cause: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "cause", b"cause", "epoch", b"epoch", "event", b"event", "from_offset", b"from_offset", "partition", b"partition", "revision", b"revision", "time", b"time", "to_offset", b"to_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionStoryEntry: _TypeAlias = PartitionStoryEntry  # noqa: Y015
 
 @_typing.final
 class GroupOffset(_message.Message):

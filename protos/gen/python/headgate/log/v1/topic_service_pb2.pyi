@@ -458,6 +458,74 @@ class ListTransfersResponse(_message.Message):
 Global___ListTransfersResponse: _TypeAlias = ListTransfersResponse  # noqa: Y015
 
 @_typing.final
+class GetPartitionStoryRequest(_message.Message):
+    """What GetPartitionStory takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_UID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """The topic, by name. A dropped topic is found by `topic_uid` only."""
+    topic_uid: _builtins.str
+    """Its uid, instead of the name."""
+    page_size: _builtins.int
+    """How many at most; 100 if 0, 1,000 at most."""
+    page_token: _builtins.str
+    """From `next_page_token` of the page before; empty for the first."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which partitions; all if empty."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_uid: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "partitions", b"partitions", "topic", b"topic", "topic_uid", b"topic_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPartitionStoryRequest: _TypeAlias = GetPartitionStoryRequest  # noqa: Y015
+
+@_typing.final
+class GetPartitionStoryResponse(_message.Message):
+    """What GetPartitionStory answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.PartitionStoryEntry]:
+        """Oldest first. Kept for a stated time (24 h unless configured), of dropped topics too."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_resources_pb2.PartitionStoryEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPartitionStoryResponse: _TypeAlias = GetPartitionStoryResponse  # noqa: Y015
+
+@_typing.final
 class RecoverPartitionsRequest(_message.Message):
     """What RecoverPartitions takes."""
 

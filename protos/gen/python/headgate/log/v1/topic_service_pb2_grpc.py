@@ -70,6 +70,11 @@ class TopicServiceStub:
                 request_serializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersRequest.SerializeToString,
                 response_deserializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersResponse.FromString,
                 _registered_method=True)
+        self.GetPartitionStory = channel.unary_unary(
+                '/headgate.log.v1.TopicService/GetPartitionStory',
+                request_serializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryRequest.SerializeToString,
+                response_deserializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryResponse.FromString,
+                _registered_method=True)
         self.RecoverPartitions = channel.unary_unary(
                 '/headgate.log.v1.TopicService/RecoverPartitions',
                 request_serializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.RecoverPartitionsRequest.SerializeToString,
@@ -130,6 +135,13 @@ class TopicServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPartitionStory(self, request, context):
+        """Tells what happened to partitions of a topic, oldest first: who led them, hand-overs, holes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecoverPartitions(self, request, context):
         """Gives up what a lost leader of WAL partitions may have acknowledged, so that another agent may lead them. The lost
         range of offsets is reported as a hole and never used again.
@@ -175,6 +187,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.ListTransfers,
                     request_deserializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersRequest.FromString,
                     response_serializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersResponse.SerializeToString,
+            ),
+            'GetPartitionStory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPartitionStory,
+                    request_deserializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryRequest.FromString,
+                    response_serializer=headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryResponse.SerializeToString,
             ),
             'RecoverPartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.RecoverPartitions,
@@ -372,6 +389,33 @@ class TopicService:
             '/headgate.log.v1.TopicService/ListTransfers',
             headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersRequest.SerializeToString,
             headgate_dot_log_dot_v1_dot_topic__service__pb2.ListTransfersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPartitionStory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.log.v1.TopicService/GetPartitionStory',
+            headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryRequest.SerializeToString,
+            headgate_dot_log_dot_v1_dot_topic__service__pb2.GetPartitionStoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class TopicServiceStub:
     """Lists partitions with their leaders, offsets and holes."""
     ListTransfers: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ListTransfersRequest, _topic_service_pb2.ListTransfersResponse]
     """Lists hand-overs of partitions: those under way, and for a while those that have ended."""
+    GetPartitionStory: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.GetPartitionStoryRequest, _topic_service_pb2.GetPartitionStoryResponse]
+    """Tells what happened to partitions of a topic, oldest first: who led them, hand-overs, holes."""
     RecoverPartitions: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.RecoverPartitionsRequest, _topic_service_pb2.RecoverPartitionsResponse]
     """Gives up what a lost leader of WAL partitions may have acknowledged, so that another agent may lead them. The lost
     range of offsets is reported as a hole and never used again.
@@ -71,6 +73,8 @@ class TopicServiceAsyncStub(TopicServiceStub):
     """Lists partitions with their leaders, offsets and holes."""
     ListTransfers: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ListTransfersRequest, _topic_service_pb2.ListTransfersResponse]  # type: ignore[assignment]
     """Lists hand-overs of partitions: those under way, and for a while those that have ended."""
+    GetPartitionStory: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.GetPartitionStoryRequest, _topic_service_pb2.GetPartitionStoryResponse]  # type: ignore[assignment]
+    """Tells what happened to partitions of a topic, oldest first: who led them, hand-overs, holes."""
     RecoverPartitions: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.RecoverPartitionsRequest, _topic_service_pb2.RecoverPartitionsResponse]  # type: ignore[assignment]
     """Gives up what a lost leader of WAL partitions may have acknowledged, so that another agent may lead them. The lost
     range of offsets is reported as a hole and never used again.
@@ -134,6 +138,14 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.ListTransfersResponse, _abc.Awaitable[_topic_service_pb2.ListTransfersResponse]]:
         """Lists hand-overs of partitions: those under way, and for a while those that have ended."""
+
+    @_abc_1.abstractmethod
+    def GetPartitionStory(
+        self,
+        request: _topic_service_pb2.GetPartitionStoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topic_service_pb2.GetPartitionStoryResponse, _abc.Awaitable[_topic_service_pb2.GetPartitionStoryResponse]]:
+        """Tells what happened to partitions of a topic, oldest first: who led them, hand-overs, holes."""
 
     @_abc_1.abstractmethod
     def RecoverPartitions(

@@ -1,0 +1,62 @@
+"""A bounded range of a native topic as a table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from headgate.catalog import v1 as catalog
+from headgate.engine import v1 as engine
+from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
+from headgate_engine.errors import EDGE_DATA_LOST
+from headgate_engine.executor.decoding import BAD
+from headgate_engine.executor.log_calls import Bounds, LogClient, TopicAccess
+from headgate_engine.fragments.native import NativeTopic
+from headgate_engine.fragments.records import decoded, fails
+
+
+def topic_rows(session: SparkSession, entry: engine.BatchInput, access: TopicAccess) -> DataFrame:
+    """Its rows. Asks the agents where the topic begins and ends: what is not there cannot be waited for."""
+    if not entry.schema.fields:
+        raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} needs a schema, because records have none")
+    wanted = entry.records
+    first, until = offset_range(
+        entry.view, LogClient(access).offsets(), list(wanted.from_offsets), list(wanted.until_offsets)
+    )
+    origin = catalog.TopicOrigin(
+        physical_source=entry.view,
+        type=catalog.SOURCE_TYPE_TOPIC,
+        options={"topic": access.topic},
+        parser_options=wanted.parser_options,
+    )
+    plan = catalog.ComputeInput(view=entry.view, schema=entry.schema, topic=origin)
+    topic = NativeTopic(0, plan, access, folder="")
+    records = topic.records(session, topic.offset(first), topic.offset(until))
+    return decoded(records, plan, fail=fails(origin)).where(f.col(BAD).isNull()).drop(BAD)
+
+
+def offset_range(
+    view: str, bounds: Sequence[Bounds], first: list[int], until: list[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """From where to where each partition is read: as asked for, or all that is there."""
+    first = first or [one.log_start for one in bounds]
+    until = until or [one.high_watermark for one in bounds]
+    if {len(first), len(until)} != {len(bounds)}:
+        raise HeadgateError(
+            INVALID_ARGUMENT, f"inputs: {view} needs offsets for each of its {len(bounds)} partitions, or none"
+        )
+    for one, begin, end in zip(bounds, first, until, strict=True):
+        if begin < one.log_start:
+            raise HeadgateError(
+                EDGE_DATA_LOST, f"partition {one.partition} begins at {one.log_start}; {begin} is asked for"
+            )
+        if end > one.high_watermark or begin > end:
+            raise HeadgateError(
+                INVALID_ARGUMENT,
+                f"inputs: {view} asks for {begin} to {end} of partition {one.partition}, which ends at "
+                f"{one.high_watermark}",
+            )
+    numbers = [str(one.partition) for one in bounds]
+    return dict(zip(numbers, first, strict=True)), dict(zip(numbers, until, strict=True))

@@ -1,0 +1,307 @@
+"""Plans of runs with a log: topics of both durabilities, producers, consumers, and what can happen to agents, disks and
+the object store while they go on. Queries have plans of their own (`generate.py`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate_simulation.log_faults import STORE
+from headgate_simulation.plan import LEADER, AgentSpec, Fault, LogPlan, Operation, Plan, Weather
+from headgate_simulation.streams import stream
+
+# Before this, the cluster forms and topics are made, without faults.
+SETTLED = 2.5
+SETUP = 0.8
+# Over which time operations and faults are spread.
+SPAN = 12.0
+MOMENTS = 3
+TOGETHER = 0.5
+# Share of plans in which one topic is an edge.
+EDGES = 0.4
+
+
+class Moment(NamedTuple):
+    """When much happens at a time, and to which agent most of it."""
+
+    at: float
+    agent: str
+
+
+def generate(seed: int) -> Plan:
+    source = stream(seed, "log-plan")
+    agents = _agents(source)
+    coordinators = 2 if source.random() < 0.4 else 1
+    moments = [Moment(source.uniform(SETTLED, SETTLED + SPAN), source.choice(agents).name) for _ in range(MOMENTS)]
+    operations = _Operations(source, agents, moments)
+    operations.workload()
+    return Plan(
+        seed=seed,
+        agents=agents,
+        coordinators=coordinators,
+        clients=1,
+        watchers=1,
+        weather=_weather(source),
+        operations=tuple(sorted(operations.made, key=lambda operation: operation.at)),
+        faults=tuple(_faults(source, agents, coordinators, moments)),
+        heals=SETTLED + SPAN + 1.0,
+        log=LogPlan(
+            object_delay=source.choice((0.005, 0.05, 0.3)),
+            object_timeout=source.choice((0.5, 2.0)),
+            reserve_ahead=source.choice((5, 20, 1000)),
+            wal_file_bytes=source.choice((500, 4096, 1 << 20)),
+            tail_bytes=source.choice((0, 1000, 1 << 20)),
+            merge_least=source.choice((2, 4, 16)),
+        ),
+    )
+
+
+def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
+    zones = source.choice((("",), ("east", "west")))
+    agents = []
+    for number in range(1, source.choice((3, 3, 3, 4, 4, 5)) + 1):
+        late = number > 2 and source.random() < 0.25
+        agents.append(
+            AgentSpec(
+                name=f"a{number}",
+                slots=1,
+                zone=source.choice(zones),
+                engine=False,
+                starts=None if late else round(source.uniform(0.0, 0.5), 3),
+            )
+        )
+    return tuple(agents)
+
+
+def _weather(source: random.Random) -> Weather:
+    rough = source.random() < 0.5
+    return Weather(
+        delay=source.choice((0.0005, 0.002, 0.01)),
+        spread=source.choice((0.001, 0.01, 0.05)),
+        tail=source.choice((0.5, 0.5, 2.0, 6.0)),
+        tail_share=source.choice((0.005, 0.02, 0.1)) if rough else 0.0,
+        loss=source.choice((0.0, 0.01, 0.05)) if rough else 0.0,
+        duplication=source.choice((0.0, 0.1, 0.5)),
+        store_delay=source.choice((0.0005, 0.005, 0.05)),
+    )
+
+
+class _Operations:
+    def __init__(self, source: random.Random, agents: tuple[AgentSpec, ...], moments: list[Moment]) -> None:
+        self.made: list[Operation] = []
+        self._source = source
+        self._agents = agents
+        self._moments = moments
+        self._late = [agent.name for agent in agents if agent.starts is None]
+
+    def add(self, at: float, kind: str, arguments: Mapping[str, object]) -> None:
+        self.made.append(
+            Operation(
+                id=f"o{len(self.made) + 1}",
+                at=round(at, 3),
+                client=1,
+                kind=kind,
+                arguments=tuple(arguments.items()),
+                attempts=self._source.choice((1, 5)),
+                timeout=self._source.choice((1.0, 3.0, 8.0, 25.0)),
+            )
+        )
+
+    def workload(self) -> None:
+        source = self._source
+        topics = [self._topic(f"t{number}") for number in range(1, source.choice((1, 2, 2, 3)) + 1)]
+        partitions = [(name, index) for name, count, _ in topics for index in range(count)]
+        for name, index in partitions:
+            self.add(SETUP + source.uniform(0.0, 2.0), "consume", {"topic": name, "partition": index})
+            if source.random() < 0.3:
+                self.add(self._when(), "consume", {"topic": name, "partition": index})
+        if source.random() < EDGES:
+            self._edge("e1")
+        for number in range(source.randint(2, 5)):
+            name, index = partitions[number] if number < len(partitions) else source.choice(partitions)
+            self._producer(name, index)
+        for name, _, durability in topics:
+            if durability == "WAL" and source.random() < 0.3:
+                self.add(self._when(), "recover", {"topic": name})
+        for _ in range(source.choice((0, 0, 1, 2))):
+            name, index = source.choice(partitions)
+            share = source.choice((0.3, 0.7, 1.0))
+            self.add(self._when(), "delete_records", {"topic": name, "partition": index, "share": share})
+        for _ in range(source.choice((0, 1, 2, 3))):
+            self._movement()
+
+    def _edge(self, name: str) -> None:
+        """Written in two steps. (Edges in write-ahead logs are pinned to an agent, which only queries can do.)"""
+        source = self._source
+        self._topic(name, "OBJECT", 1)
+        self.add(SETUP + source.uniform(0.0, 2.0), "consume", {"topic": name, "partition": 0})
+        arguments = {"topic": name, "batches": source.choice((5, 10)), "pace": source.choice((0.1, 0.5))}
+        self.add(SETUP + source.uniform(0.5, 4.0), "write_edge", arguments)
+
+    def _topic(self, name: str, durability: str = "", count: int = 0) -> tuple[str, int, str]:
+        source = self._source
+        durability = durability or source.choice(("WAL", "OBJECT"))
+        count = count or source.choice((1, 1, 2, 3))
+        self.add(
+            SETUP + source.uniform(0.0, 0.5),
+            "create_topic",
+            {
+                "topic": name,
+                "partitions": count,
+                "durability": durability,
+                "linger": source.choice((5, 50, 300)),
+                "segment_age": source.choice((200, 1000, 4000)),
+                "segment_bytes": source.choice((1 << 16, 1 << 20)),
+            },
+        )
+        return name, count, durability
+
+    def _producer(self, topic: str, index: int) -> None:
+        source = self._source
+        kind = source.choice(("produce", "produce", "produce", "produce_records"))
+        arguments: dict[str, object] = {
+            "topic": topic,
+            "partition": index,
+            "batches": source.choice((10, 20, 30)),
+            "pace": source.choice((0.1, 0.4, 0.7)),
+        }
+        if kind == "produce":
+            arguments["idempotent"] = source.random() < 0.7
+        self.add(SETUP + source.uniform(0.5, 4.0), kind, arguments)
+
+    def _movement(self) -> None:
+        source = self._source
+        if self._late and source.random() < 0.6:
+            self.add(self._when(), "join", {"name": source.choice(self._late)})
+            return
+        at, name = self._when(), source.choice(self._agents).name
+        self.add(at, "leave", {"name": name})
+        if source.random() < 0.8:
+            self.add(at + source.uniform(0.3, 6.0), "join", {"name": name})
+
+    def _when(self) -> float:
+        source = self._source
+        if source.random() < TOGETHER:
+            return _around(source, source.choice(self._moments))
+        return source.uniform(SETTLED, SETTLED + SPAN)
+
+
+def _around(source: random.Random, moment: Moment) -> float:
+    return min(moment.at + source.uniform(-0.3, 0.7), SETTLED + SPAN)
+
+
+# What can go wrong, how often, and with whom.
+_KINDS: tuple[tuple[float, str, str], ...] = (
+    (2.0, "crash", "agent"),
+    (2.0, "power", "agent"),
+    (0.6, "disk-lost", "agent"),
+    (2.0, "pause", "agent"),
+    (3.5, "crash-at-wal", "agent"),
+    (2.0, "crash-at-upload", "agent"),
+    (2.0, "pause-at-wal", "agent"),
+    (1.5, "pause-at-upload", "agent"),
+    (1.5, "disk-full", "agent"),
+    (1.5, "store-fails", "store"),
+    (1.5, "store-lost", "store"),
+    (1.5, "store-slow", "store"),
+    (1.0, "crash", "coordinator"),
+    (0.7, "pause", "coordinator"),
+    (0.7, "depose", "leader"),
+    (1.0, "partition", "agent"),
+    (1.0, "one-way", "agent"),
+    (1.0, "one-way", "coordinator"),
+    (0.7, "isolate", "any"),
+    (1.0, "slow", "any"),
+    (1.0, "lossy", "any"),
+    (1.0, "late-answers", "any"),
+    (1.0, "duplicating", "coordinator"),
+    (0.7, "commit-fails", "coordinator"),
+    (1.5, "commit-lost", "coordinator"),
+    (1.0, "commit-pauses", "coordinator"),
+    (1.0, "crash-at-commit", "leader"),
+    (0.7, "wall-clock", "any"),
+)
+
+# How long, about, in seconds. Whoever is away for longer than its session lives must have stopped before.
+_AWAY = (0.1, 1.0, 8.0, 8.0)
+_WAITS_FOR_ITS_MOMENT = (2.0, 4.0)
+_LASTS = {
+    "crash": _AWAY,
+    "power": _AWAY,
+    "disk-lost": _AWAY,
+    "pause": _AWAY,
+    "isolate": _AWAY,
+    "partition": _AWAY,
+    "crash-at-wal": _WAITS_FOR_ITS_MOMENT,
+    "crash-at-upload": _WAITS_FOR_ITS_MOMENT,
+    "pause-at-wal": (10.0,),
+    "pause-at-upload": (10.0,),
+    "disk-full": (4.0, 8.0),
+    "store-fails": (1.0, 3.0, 6.0),
+    "store-lost": (1.0, 3.0, 6.0),
+    "store-slow": (1.0, 3.0, 6.0),
+}
+_OTHERS_LAST = (0.1, 0.3, 1.0, 3.0, 8.0)
+
+
+def _faults(
+    source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int, moments: list[Moment]
+) -> list[Fault]:
+    names = [agent.name for agent in agents]
+    leaders = [f"c{number}" for number in range(1, coordinators + 1)]
+    faults = []
+    for number in range(1, source.randint(6, 14) + 1):
+        moment = source.choice(moments) if source.random() < TOGETHER else None
+        at = source.uniform(SETTLED - 0.5, SETTLED + SPAN) if moment is None else _around(source, moment)
+        struck = names if moment is None or source.random() < 0.4 else [moment.agent]
+        kind, target, arguments = _fault(source, struck, leaders)
+        faults.append(
+            Fault(
+                id=f"f{number}",
+                at=round(at, 3),
+                lasts=round(source.choice(_LASTS.get(kind, _OTHERS_LAST)) * source.uniform(0.7, 1.4), 3),
+                kind=kind,
+                target=target,
+                arguments=tuple(arguments.items()),
+            )
+        )
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _fault(source: random.Random, agents: list[str], coordinators: list[str]) -> tuple[str, str, dict[str, object]]:
+    (_, kind, whom) = source.choices(_KINDS, weights=[entry[0] for entry in _KINDS])[0]
+    agent, coordinator = source.choice(agents), source.choice(coordinators)
+    anyone = source.choice([*agents, *coordinators])
+    store = STORE if source.random() < 0.5 else agent
+    targets = {"agent": agent, "coordinator": coordinator, "leader": LEADER, "any": anyone, "store": store}
+    arguments: dict[str, object] = {}
+    match kind:
+        case "partition" | "one-way":
+            arguments["other"] = coordinator if whom == "agent" else agent
+        case "slow" | "depose":
+            arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
+        case "late-answers":
+            arguments["tail"] = source.choice((0.4, 1.0, 3.0))
+        case "lossy":
+            arguments["loss"] = source.choice((0.1, 0.3, 0.6))
+        case "duplicating":
+            arguments["share"] = source.choice((0.3, 0.8))
+        case "commit-fails" | "commit-lost" | "store-fails" | "store-lost":
+            arguments["share"] = source.choice((0.1, 0.5, 1.0))
+        case "commit-pauses":
+            arguments["delay"] = source.choice((0.5, 2.0, 5.0))
+        case "store-slow":
+            arguments["delay"] = source.choice((0.3, 1.0, 6.0))
+        case "crash-at-commit":
+            arguments["after"] = source.random() < 0.6
+        case "crash-at-wal":
+            arguments["when"] = source.choice(("before", "unsynced", "unsynced", "unsynced", "synced"))
+            arguments["power"] = source.random() < 0.7
+        case "crash-at-upload":
+            arguments["when"] = source.choice(("before", "after", "after"))
+        case "disk-full":
+            arguments["broken"] = source.random() < 0.4
+        case "wall-clock":
+            arguments["by"] = source.choice((-86400.0, -30.0, 30.0, 86400.0))
+    return kind, targets[whom], arguments

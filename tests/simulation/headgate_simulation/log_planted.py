@@ -1,0 +1,211 @@
+"""Bugs planted into the production code of the log, in the manner of `planted.py`, and hunted in plans with a log."""
+
+from __future__ import annotations
+
+from headgate_simulation.planted import Edit, Planted
+
+_LEADS = "headgate_coordinator.catalog.log.leads"
+_SEGMENTS = "headgate_coordinator.catalog.log.segments"
+_REGISTRATION = "headgate_coordinator.catalog.registration"
+_EDGE_RUNS = "headgate_coordinator.catalog.log.edge_runs"
+_BROKER = "headgate_agent.log.broker"
+_PARTITION = "headgate_agent.log.partition"
+_TAKING = "headgate_agent.log.taking"
+_TRANSFER = "headgate_agent.log.transfer"
+_UPKEEP = "headgate_agent.log.upkeep"
+_WAL = "headgate_agent.log.wal"
+
+PLANTED: tuple[Planted, ...] = (
+    Planted(
+        "epoch not checked in a segment commit",
+        "a leader of before makes its segment visible",
+        (Edit(f"{_SEGMENTS}:verify", "sessions.verify_many(tx, GRANT, epochs, session)", "pass"),),
+    ),
+    Planted(
+        "next offset not checked in a segment commit",
+        "a segment becomes visible where the partition does not end, when a grant is not enough to be sure of that",
+        (
+            Edit(f"{_SEGMENTS}:_grow", "if segment.base_offset != growth.committed:", "if False:"),
+            Edit(f"{_SEGMENTS}:verify", "sessions.verify_many(tx, GRANT, epochs, session)", "pass"),
+        ),
+    ),
+    Planted(
+        "acknowledged before the sync",
+        "a leader answers when records are on their way to the disk",
+        (
+            Edit(
+                f"{_WAL}:Wal._write_group",
+                "await self._files.write(self._number, buffers)",
+                "[(o.item.written(self._number), o.file.done() or o.file.set_result(self._number)) for o in group]; "
+                "await self._files.write(self._number, buffers)",
+            ),
+        ),
+    ),
+    Planted(
+        "grant not looked at after the durable write",
+        "a leader that was paused during a write acknowledges it, though another leads by now",
+        (
+            Edit(f"{_PARTITION}:Partition.acknowledged", "self._check_grant()", "pass"),
+            Edit(f"{_PARTITION}:Partition.produce", "self._check_grant()", "pass"),
+            Edit(
+                f"{_PARTITION}:Partition._written", "if self._lost is not None or not self._grant.valid():", "if False:"
+            ),
+        ),
+    ),
+    Planted(
+        "a leader does not look at its clock",
+        "it serves until somebody tells it that its grant has passed on",
+        (Edit(f"{_TAKING}:_Grant.valid", "return self.member.session == self.session", "return True"),),
+    ),
+    Planted(
+        "write-ahead file removed before the commit",
+        "what only the write-ahead log holds goes with its file",
+        (Edit(f"{_UPKEEP}:Upkeep.free_wal", "needed.append(oldest)", "pass"),),
+    ),
+    Planted(
+        "held files removed",
+        "what a former leadership left in the write-ahead log goes with its file",
+        (
+            Edit(
+                f"{_UPKEEP}:Upkeep.free_wal",
+                "needed += [one.file for held in broker.held.values() for one in held]",
+                "pass",
+            ),
+        ),
+    ),
+    Planted(
+        "recovery takes a torn tail",
+        "what a power failure left of a write counts as written",
+        (Edit(f"{_WAL}:frames", "if crc32c(memoryview(data)[position + _CRC_FROM : end]) != crc:", "if False:"),),
+    ),
+    Planted(
+        "recovery cuts too much",
+        "the last entry of the write-ahead log is taken for torn",
+        (Edit(f"{_WAL}:Wal.recover", "entries.append(entry)", "good and entries.append(entry)"),),
+    ),
+    Planted(
+        "recovered records forgotten",
+        "a leader that restarts begins where segments end",
+        (Edit(f"{_TAKING}:begin", "partition.recover(held)", "pass"),),
+    ),
+    Planted(
+        "offsets of a hole used again",
+        "after an accepted loss the next leader begins where segments end",
+        (
+            Edit(
+                f"{_LEADS}:_give_up",
+                'tx.connection.execute(_RECOVER, [{"key_": row.key, "revision_": tx.revision} for row in rows])',
+                "tx.connection.execute(update(partitions).where(partitions.c.key.in_([r.key for r in rows])).values("
+                'reserved=partitions.c.committed, volume_id="", revision=tx.revision))',
+            ),
+        ),
+    ),
+    Planted(
+        "volume not asked for",
+        "any agent may lead what only the disk of another holds",
+        (
+            Edit(
+                f"{_LEADS}:_refusal",
+                "if not refusal and stranded(row) and row.volume_id != agent.volume_id:",
+                "if False:",
+            ),
+        ),
+    ),
+    Planted(
+        "reservations counted one by one",
+        "records that are on their way together may go beyond what is reserved",
+        (
+            Edit(f"{_PARTITION}:Partition._has_room_for", "self.next + self._claimed + count", "self.next + count"),
+            Edit(f"{_PARTITION}:Partition._reserve_for", "self.next + self._claimed + count", "self.next + count"),
+        ),
+    ),
+    Planted(
+        "producers forgotten at a take-over",
+        "the next leader takes a retry for a new batch",
+        (Edit(f"{_TAKING}:begin", "[producer_of(state) for state in acquired.producers]", "[]"),),
+    ),
+    Planted(
+        "producers of the write-ahead log forgotten",
+        "a leader that restarts takes a retry for a new batch",
+        (Edit(f"{_PARTITION}:Partition.recover", "self._producers.restore_batch(header)", "pass"),),
+    ),
+    Planted(
+        "producers told beyond the segment",
+        "the next leader takes a batch for stored that was lost with the last one",
+        (
+            Edit(
+                f"{_PARTITION}:Partition._upload_tail",
+                "self._producers.before(info.next_offset, since=info.base_offset)",
+                "list(self._producers)",
+            ),
+        ),
+    ),
+    Planted(
+        "hand-over without a flush",
+        "the grant passes on while records are only on the disk of the former leader",
+        (Edit(f"{_TRANSFER}:Transfers._hand_over", "await part.flush()", "pass"),),
+    ),
+    Planted(
+        "records taken during a hand-over",
+        "the former leader goes on taking records until the grant has passed on",
+        (
+            Edit(
+                f"{_TRANSFER}:Transfers._hand_over",
+                'part.seal(f"it is being handed over to {transfer.to_agent}")',
+                "pass",
+            ),
+        ),
+    ),
+    Planted(
+        "high watermark before the commit",
+        "records are acknowledged and shown when the object store has them, and the catalog does not",
+        (
+            Edit(
+                f"{_PARTITION}:Partition._upload_tail",
+                "await self._metadata.commit(",
+                "self._advance(info.next_offset); await self._metadata.commit(",
+            ),
+        ),
+    ),
+    Planted(
+        "orphans collected without a grace time",
+        "an object goes while its commit is on its way",
+        (Edit(f"{_UPKEEP}:Upkeep._look_at", "if now - since < self._settings.orphan_grace:", "if False:"),),
+    ),
+    Planted(
+        "a merge leaves out a segment",
+        "the one in the place of many has not all of their records",
+        (Edit(f"{_UPKEEP}:Upkeep._gather", "for info in run:", "for info in run[:-1]:"),),
+    ),
+    Planted(
+        "a failed write is not undone",
+        "offsets that were given to records which a full disk refused stay given",
+        (Edit(f"{_WAL}:Wal._undo", "one.item.undo()", "pass"),),
+    ),
+    Planted(
+        "a session is inherited",
+        "a process that was polled before it registers goes on in the grants of its predecessor",
+        (Edit(f"{_REGISTRATION}:_session", "if session.holder == holder:", "if row.incarnation == incarnation:"),),
+    ),
+    Planted(
+        "led while it leaves",
+        "what was asked for before is taken when everything else was given back",
+        (Edit(f"{_BROKER}:Broker._take", "if self.leaving:", "if False:"),),
+    ),
+    Planted(
+        "a commit of stages forgets its batch",
+        "the next leader of an edge does not know what its writer has committed",
+        (Edit(f"{_EDGE_RUNS}:commit_stages", "_change(tx, after)", "pass"),),
+    ),
+    Planted(
+        "a hand-over completed under a leader that began anew",
+        "what was offered before a leader stopped and led again passes on while it takes records",
+        (
+            Edit(
+                f"{_LEADS}:acquire_partitions",
+                'transfers.fail_of_partitions(tx, anew, "its leader began anew")',
+                "pass",
+            ),
+        ),
+    ),
+)
