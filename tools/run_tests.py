@@ -39,7 +39,9 @@ def phases() -> list[Phase]:
     # The unit tests are left out of the first phase because the second runs them with all others.
     found = [
         Phase("check", (sys.executable, "tools/check.py", "--without", "unit")),
-        Phase("pytest", (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "tests")),
+        Phase(
+            "pytest", (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "--durations", "15", "tests")
+        ),
     ]
     if simulate.available():
         found.append(Phase("simulate", (sys.executable, "tools/simulate.py", "--seeds", str(SEEDS))))

@@ -72,6 +72,11 @@ class Timings:
     partition_story_memory: Seconds = setting(
         86_400.0, "How long it is told what happened to a partition.", minimum=1.0
     )
+    replaced_memory: Seconds = setting(
+        2_592_000.0,
+        "How long a process of an agent that another one has replaced is known, and refused by that.",
+        minimum=60.0,
+    )
     history_memory: Seconds = setting(3_600.0, "How long changes are kept for watchers that resume.", minimum=1.0)
     housekeeping_interval: Seconds = setting(30.0, "How often what is too old is deleted.", minimum=0.01)
     transfer_timeout: Seconds = setting(

@@ -25,7 +25,7 @@ from headgate_coordinator.api.sources import SourceService
 from headgate_coordinator.api.statements import StatementService
 from headgate_coordinator.api.topics import TopicService
 from headgate_coordinator.api.watch import WatchService
-from headgate_coordinator.catalog import queries, story
+from headgate_coordinator.catalog import agent_rows, queries, story
 from headgate_coordinator.catalog.log import edge_topics, groups, partition_story, segments, transfers
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.operations import Rules
@@ -81,6 +81,7 @@ class Coordinator:
             [
                 lambda tx, limit: _forget_stories(tx, config, limit),
                 lambda tx, limit: partition_story.forget(tx, timings.partition_story_memory, limit),
+                lambda tx, limit: agent_rows.forget_replaced(tx, timings.replaced_memory, limit),
                 lambda tx, limit: transfers.forget(tx, timings.transfer_memory, limit),
                 lambda tx, limit: segments.forget_producers(tx, timings.producer_memory, limit),
                 lambda tx, limit: groups.forget(tx, timings.group_memory, limit),

@@ -409,7 +409,7 @@ async def test_a_fragment_that_is_gone_leaves_no_group() -> None:
         fragment = sink_fragment(catalog.SINK_TYPE_TOPIC, {"topic": "t"}, COLUMNS)
         await run_sink(sink_to(topics, "t"), ComputedEdge(5), SETTINGS, CLOCK)
         assert await topics.load(group_of("fragment"))
-        await made.groups["a"].close()
+        await made.groups["a"].leave()
         for _ in range(2):
             await discard_sink(
                 "fragment",

@@ -128,6 +128,21 @@ async def test_a_process_that_was_replaced_cannot_come_back_by_a_call_that_comes
     assert (await register(made, incarnation="process-2")).session.uid == replaced.session.uid
 
 
+async def test_replaced_processes_are_forgotten_in_time_and_those_of_dropped_agents_never(made: Catalog) -> None:
+    first = await register(made)
+    await register(made, name="b", address="127.0.0.1:7001", incarnation="process-b")
+    await made.apply(catalog.DropAgentRequest(name="b", force=True))
+    for number in (2, 3):
+        await set_state(made, first.agent.uid, state="UNREACHABLE")
+        await register(made, incarnation=f"process-{number}")
+    assert len(await made.rows(schema.fenced_incarnations)) == 3
+    assert await made.write(lambda tx: agent_rows.forget_replaced(tx, 3_600.0, 10)) == 0
+    assert await made.write(lambda tx: agent_rows.forget_replaced(tx, -1.0, 1)) == 1
+    assert await made.write(lambda tx: agent_rows.forget_replaced(tx, -1.0, 10)) == 1
+    (row,) = await made.rows(schema.fenced_incarnations)
+    assert row.incarnation == "process-b"
+
+
 async def test_registering_again_renews_the_session(made: Catalog) -> None:
     renewed: list[str] = []
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
@@ -37,6 +37,17 @@ _PEERS = (
 )
 _FENCED = select(fenced_incarnations.c.agent_name).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
 _FENCE = insert(fenced_incarnations)
+# Of agents that are there: the process that has taken the place keeps others out as long as it lives.
+_REPLACED = (
+    select(fenced_incarnations.c.incarnation)
+    .where(
+        fenced_incarnations.c.time < bindparam("before_"),
+        fenced_incarnations.c.agent_name.in_(select(agents.c.name)),
+    )
+    .order_by(fenced_incarnations.c.time)
+    .limit(bindparam("limit_"))
+)
+_UNFENCE = delete(fenced_incarnations).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
 
 
 def insert_agent(
@@ -104,6 +115,16 @@ def fence(tx: Tx, name: str, incarnation: str) -> None:
 
 def fenced(tx: Tx, incarnation: str) -> bool:
     return tx.connection.execute(_FENCED, {"incarnation_": incarnation}).first() is not None
+
+
+def forget_replaced(tx: Tx, age: float, limit: int) -> int:
+    """Forgets up to `limit` processes that were replaced `age` seconds ago; how many is the answer. Those of dropped
+    agents are remembered for good: nothing else would keep them out."""
+    values = {"before_": tx.now - round(age * 1_000_000), "limit_": limit}
+    found = tx.connection.execute(_REPLACED, values).scalars().all()
+    if found:
+        tx.connection.execute(_UNFENCE, [{"incarnation_": incarnation} for incarnation in found])
+    return len(found)
 
 
 def agent_by_uid(tx: Tx, uid: str) -> catalog.Agent:
