@@ -19,7 +19,7 @@ $(STAMP): requirements.lock $(PROJECTS) tools/setup.sh
 setup: $(STAMP) ## Make .venv what requirements.lock says
 	@echo "setup: .venv is what requirements.lock says"
 
-check: $(STAMP) ## Format, lint, types, contracts, protos and unit tests: under a minute
+check: $(STAMP) ## Format, lint, types, contracts, protos and unit tests: about a minute
 	@$(PYTHON) tools/check.py
 
 test: $(STAMP) ## Everything: check, all tests with real servers, 2,000 simulation seeds

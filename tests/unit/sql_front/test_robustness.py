@@ -15,6 +15,8 @@ from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.parse import parse_query_statement, parse_statements
 from tests.unit.sql_front.test_statement_corpus import all_cases
 
+pytestmark = pytest.mark.slow
+
 SEEDS = [text for _, _, text in all_cases()]
 WORDS = sorted(
     {word for text in SEEDS for word in text.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()}
@@ -174,7 +176,6 @@ def test_any_text(text: str) -> None:
     outcome(text)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(WORDS + STRANGE), max_size=40))
 def test_any_sequence_of_words(words: list[str]) -> None:
@@ -182,7 +183,6 @@ def test_any_sequence_of_words(words: list[str]) -> None:
     outcome("SELECT " + " ".join(words))
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SEEDS), st.data())
 def test_mutated_statements(text: str, data: st.DataObject) -> None:
@@ -282,7 +282,6 @@ def test_nesting_within_the_limit_is_read(name: str) -> None:
     assert outcome(before + opening * depth + inner + closing * depth) is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["AND", "OR", "+", "||", "*", "UNION ALL SELECT"])
 def test_long_chains(operator: str) -> None:
     assert outcome("SELECT a" + f" {operator} a" * 300) is None
