@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headgate_agent.log.block_cache import BlockCache, BlockKey
 from headgate_agent.log.disk_cache import DiskCache
@@ -49,6 +49,12 @@ class SegmentRef:
     epoch: int = 0
 
 
+def seen(task: asyncio.Task[Any]) -> None:
+    """Looks at how a shared task ended, which nobody else does where all who waited have given up."""
+    if not task.cancelled():
+        task.exception()
+
+
 class SharedFetches(Generic[K, V]):
     """Makes callers that want the same thing at the same time wait for one fetch. A failure is told to all of them."""
 
@@ -59,6 +65,7 @@ class SharedFetches(Generic[K, V]):
         task = self._running.get(key)
         if task is None:
             task = asyncio.ensure_future(self._run(key, fetch))
+            task.add_done_callback(seen)
             self._running[key] = task
         # A caller that gives up leaves the fetch to the others.
         return await asyncio.shield(task)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from headgate_agent.log.contract import PartitionKey, SegmentInfo
 from headgate_agent.log.metadata import LogCatalog
-from headgate_agent.log.segment_reader import SegmentRef
+from headgate_agent.log.segment_reader import SegmentRef, seen
 
 
 class Segments:
@@ -82,6 +82,7 @@ class Segments:
             return
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._fetch())
+            self._loading.add_done_callback(seen)
         # A caller that gives up leaves it to the others.
         await asyncio.shield(self._loading)
 
