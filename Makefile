@@ -8,6 +8,9 @@ PYTHON := .venv/bin/python
 STAMP := .venv/.headgate-setup
 PROJECTS := $(wildcard pyproject.toml protos/pyproject.toml services/*/pyproject.toml tests/simulation/pyproject.toml)
 
+# Tests start hundreds of processes, and half of a start is compiling modules where bytecode may not be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup check test protos sdks lock bench simulate chaos demo demo-cluster clean
 
 help: ## List these commands

@@ -165,7 +165,8 @@ def consume(broker: Broker, topic: str, partitions: int, load: Load) -> float:
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     began, seen, deadline = time.monotonic(), 0, time.monotonic() + WAIT * 5
     while seen < load.records:
-        for message in consumer.consume(10_000, 1.0):
+        # It waits for as many as it is asked for.
+        for message in consumer.consume(min(10_000, load.records - seen), 1.0):
             if message.error() is not None:
                 raise SystemExit(f"{broker.name}: {message.error()}")
             seen += 1

@@ -253,8 +253,10 @@ class Bench:
             if ends > reached:
                 reached, when = ends, now
             elif reached > looked and now - when > STILL_SECONDS:
-                looked = reached
-                values += reader.read()
+                found = reader.read()
+                values += found
+                if not found:
+                    looked = reached
                 count, total = summed(values, work.summed, side.native)
                 if count >= work.results(rows):
                     self._check(count, total, name, side, work, rows)

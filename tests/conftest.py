@@ -179,3 +179,25 @@ def grpcurl() -> Grpcurl:
         return Grpcurl(find_grpcurl())
     except ServerMissing as missing:
         _skip(missing)
+
+
+@pytest.fixture(scope="session")
+def spark_kafka_jars() -> list[Path]:
+    """The jars of Spark's Kafka connector."""
+    return _jars("kafka")
+
+
+@pytest.fixture(scope="session")
+def spark_s3_jars() -> list[Path]:
+    """The jars with which Spark writes checkpoints to S3."""
+    return _jars("s3")
+
+
+def _jars(kind: str) -> list[Path]:
+    # Not at the top: it brings pyspark along, and few tests need that.
+    import spark_jars
+
+    try:
+        return spark_jars.fetch() if kind == "kafka" else spark_jars.fetch_s3()
+    except spark_jars.Unavailable as error:
+        _skip(ServerMissing(str(error)))

@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import obstore
 import spark_jars
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -37,7 +36,6 @@ from demo_stage import (
     summary,
     title,
 )
-from obstore.store import S3Store
 
 from tests.servers.cache import ServerMissing
 from tests.servers.kafka import running_kafka
@@ -159,18 +157,6 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
     }
 
 
-def keys_of(bucket: Bucket) -> list[str]:
-    store = S3Store(
-        bucket.name,
-        endpoint=bucket.endpoint,
-        region=bucket.region,
-        access_key_id=bucket.access_key,
-        secret_access_key=bucket.secret_key,
-        client_options={"allow_http": True},
-    )
-    return [one["path"] for page in obstore.list(store) for one in page]
-
-
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
     wanted = [NewTopic("cars", PARTITIONS, 1), NewTopic("traffic", 1, 1)]
@@ -253,7 +239,7 @@ def play() -> None:
         )
         stage = Stage(f"127.0.0.1:{port}", folder)
         show(stage, spark, pids, kafka.bootstrap)
-        kept = {key.partition("/")[0] for key in keys_of(bucket)}
+        kept = {key.partition("/")[0] for key in bucket.object_keys()}
         stage.claim(kept >= {"checkpoints", "topics"}, "topics and Spark's checkpoints were in S3, not in a folder")
     summary(began, stage.proved)
 

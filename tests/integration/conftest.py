@@ -11,18 +11,19 @@ from pyspark.sql import SparkSession
 
 from headgate_coordinator.sql.spark import SPARK_CONF
 from headgate_engine.class_archive import options
-from headgate_engine.jars import kafka_jars, s3_jars
+from headgate_engine.jars import driver_class_path, kafka_jars
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """As small as it can be, with the settings that plans ask for; with Kafka's connector where its jars are."""
     folder = tmp_path_factory.mktemp("spark")
-    first = [str(path) for path in s3_jars()]
+    master = "local[3]"
+    first = driver_class_path(master)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = (
         # Real-time mode holds a slot for each partition that it reads.
-        SparkSession.builder.master("local[3]")
+        SparkSession.builder.master(master)
         .appName("tests")
         # The class path of an engine, so that the archive of its classes fits.
         .config("spark.driver.extraClassPath", os.pathsep.join(first))

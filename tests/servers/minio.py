@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import obstore
+from obstore.store import S3Store
+
 from tests.servers.cache import find_or_build_command
 from tests.servers.golang import build_go_command
 from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
@@ -29,6 +32,20 @@ class Bucket:
     region: str = REGION
     access_key: str = CREDENTIALS
     secret_key: str = CREDENTIALS
+
+    def store(self) -> S3Store:
+        return S3Store(
+            self.name,
+            endpoint=self.endpoint,
+            access_key_id=self.access_key,
+            secret_access_key=self.secret_key,
+            region=self.region,
+            client_options={"allow_http": True},
+            virtual_hosted_style_request=False,
+        )
+
+    def object_keys(self) -> list[str]:
+        return [one["path"] for page in obstore.list(self.store()) for one in page]
 
 
 def find_minio() -> Path:

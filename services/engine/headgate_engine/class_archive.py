@@ -22,7 +22,7 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from headgate_engine.jars import jars_folder
+from headgate_engine.jars import driver_class_path, jars_folder
 
 # Dumping goes through all classes; on a busy machine it takes a while.
 _DUMP_SECONDS = 300
@@ -81,8 +81,8 @@ def make() -> Path:
     from headgate_engine.config import SparkConfig
     from headgate_engine.spark import SparkHost
 
-    host = SparkHost(SparkConfig(master="local[2]"))
-    path = archive(host.class_path)
+    config = SparkConfig(master="local[2]")
+    path = archive(driver_class_path(config.master))
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,6 +90,7 @@ def make() -> Path:
             return path
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             unfinished = Path(scratch) / path.name
+            host = SparkHost(config)
             try:
                 host.start(java_options=dump_options(unfinished))
             finally:

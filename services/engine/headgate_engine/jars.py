@@ -83,5 +83,11 @@ def s3_jars() -> list[Path]:
     return _all_or_none(s3_paths())
 
 
+def driver_class_path(master: str) -> list[str]:
+    """Jars that the driver's JVM has before Spark's own."""
+    # Executors of a cluster fetch those of S3, and the driver with them.
+    return [str(path) for path in s3_jars()] if master.startswith("local") else []
+
+
 def _all_or_none(paths: list[Path]) -> list[Path]:
     return paths if all(path.is_file() for path in paths) else []

@@ -31,7 +31,7 @@ from headgate_engine.executor.reading import MARK, EdgeSource
 from headgate_engine.executor.topics import TopicSource
 from headgate_engine.executor.warming import WarmUpSource
 from headgate_engine.forking import Nursery
-from headgate_engine.jars import kafka_jars, s3_jars
+from headgate_engine.jars import driver_class_path, kafka_jars, s3_jars
 
 # Loggers of pyspark and py4j that tell of every callback, and print a Java trace for every error of a query.
 _TALKATIVE = ("py4j", "py4j.clientserver", "py4j.java_gateway", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -81,6 +81,7 @@ class SparkHost:
         self._nursery = Nursery(self._folder)
         self.kafka_jars = kafka_jars()
         self.s3_jars = s3_jars()
+        self._class_path = driver_class_path(config.master)
 
     @property
     def conf(self) -> Mapping[str, str]:
@@ -103,12 +104,6 @@ class SparkHost:
         """Scratch of this process, removed at its end."""
         return self._folder
 
-    @property
-    def class_path(self) -> list[str]:
-        """Jars that the driver's JVM has before Spark's own."""
-        # Executors of a cluster fetch those of S3, and the driver with them.
-        return [str(path) for path in self.s3_jars] if self._config.master.startswith("local") else []
-
     def start(self, java_options: str | None = None) -> None:
         """Starts Spark, registers what runs need, and runs what each first use would have to wait for.
 
@@ -122,7 +117,7 @@ class SparkHost:
         os.environ["PYSPARK_PYTHON"] = self._nursery.start() if local else sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName("headgate-engine")
-        for key, value in self._settings(options(self.class_path) if java_options is None else java_options).items():
+        for key, value in self._settings(options(self._class_path) if java_options is None else java_options).items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel(self._config.log_level)
@@ -165,8 +160,8 @@ class SparkHost:
         if config.local_dir is not None:
             settings["spark.local.dir"] = str(config.local_dir)
         jars = [*config.jars, *(str(path) for path in self.kafka_jars)]
-        settings["spark.driver.extraClassPath"] = os.pathsep.join(self.class_path)
-        if not self.class_path:
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(self._class_path)
+        if not self._class_path:
             jars += [str(path) for path in self.s3_jars]
         if jars:
             settings["spark.jars"] = ",".join(jars)

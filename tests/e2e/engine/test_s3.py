@@ -11,10 +11,9 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import obstore
 import pytest
-from obstore.store import S3Store
 
 from headgate.engine import v1 as engine
 from tests.integration.engine.edges import Edges, serving_edges
@@ -43,18 +42,6 @@ class Story:
     left: list[str] = field(default_factory=list)
     logs: str = ""
     arguments: str = ""
-
-
-def keys_of(bucket: Bucket) -> list[str]:
-    store = S3Store(
-        bucket.name,
-        endpoint=bucket.endpoint,
-        region=bucket.region,
-        access_key_id=bucket.access_key,
-        secret_access_key=bucket.secret_key,
-        client_options={"allow_http": True},
-    )
-    return [one["path"] for page in obstore.list(store) for one in page]
 
 
 def tell(story: Story, first: Engine, second: Engine) -> None:
@@ -106,7 +93,7 @@ def tell(story: Story, first: Engine, second: Engine) -> None:
 
     first.client(request(3))
     first.client.wait(request(3).run, engine.RUN_STATE_FINISHED)
-    story.kept = keys_of(bucket)
+    story.kept = bucket.object_keys()
     story.arguments = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
     gone = request(3)
     first.client(
@@ -114,18 +101,12 @@ def tell(story: Story, first: Engine, second: Engine) -> None:
             fragment_uid="windows", checkpoint=gone.checkpoint, checkpoint_s3=gone.checkpoint_s3
         )
     )
-    story.left = [key for key in keys_of(bucket) if "windows" in key]
+    story.left = [key for key in bucket.object_keys() if "windows" in key]
     story.logs = first.log + second.log
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, minio_server: Minio) -> Iterator[Story]:
-    import spark_jars  # type: ignore[import-not-found]
-
-    try:
-        spark_jars.fetch_s3()
-    except spark_jars.Unavailable as missing:
-        pytest.skip(f"the jars for S3 cannot be had: {missing}")
+def story(tmp_path_factory: pytest.TempPathFactory, minio_server: Minio, spark_s3_jars: list[Path]) -> Iterator[Story]:
     bucket = minio_server.fresh_bucket()
     options = (
         "--set=timings.keep_alive=300s",

@@ -11,17 +11,7 @@ from tests.e2e.queries.kafka_workload import ENGINE_OPTIONS, KafkaWorkload
 from tests.e2e.queries.kit import query_cluster
 from tests.e2e.queries.torment import Torment
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
-
-
-@pytest.fixture(autouse=True)
-def _jars() -> None:
-    import spark_jars  # type: ignore[import-not-found]
-
-    try:
-        spark_jars.fetch()
-    except spark_jars.Unavailable as missing:
-        pytest.skip(f"Spark's Kafka connector cannot be had: {missing}")
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.usefixtures("spark_kafka_jars")]
 
 
 @pytest.mark.timeout(1200)

@@ -251,6 +251,24 @@ async def test_producers_that_write_nothing_are_forgotten_in_time(store: Store) 
     assert await store.write(lambda tx: segments.forget_producers(tx, 60.0, 10)) == 0
     assert await store.write(lambda tx: segments.forget_producers(tx, -1.0, 2)) == 2
     assert await store.write(lambda tx: segments.forget_producers(tx, -1.0, 2)) == 1
+    (got,) = await acquire(store, a, made)
+    assert (list(got.producers), got.producers_forgotten) == ([], 2)
+
+
+async def test_producers_may_be_older_than_a_partition_or_than_a_loss(store: Store) -> None:
+    async def producer_id() -> int:
+        return await store.write(lambda tx: counters.take(tx, counters.PRODUCER_ID))
+
+    before = await producer_id()
+    made, a = await topic(store, durability=WAL), await joined(store, "a")
+    (got,) = await acquire(store, a, made)
+    assert got.producers_forgotten == before
+    later = await producer_id()
+    await reserve(store, a, leader(made, got.epoch), 10)
+    await gone(store, a)
+    await recover(store, made.name)
+    (got,) = await acquire(store, await joined(store, "b"), made)
+    assert got.producers_forgotten == later
 
 
 async def test_ids_of_producers_are_given_out_once(store: Store) -> None:

@@ -213,13 +213,8 @@ def test_a_topic_that_nobody_says_where_it_is_is_refused(native: Any) -> None:
     assert run.error.message == "topics: nothing says where topic elsewhere is"
 
 
+@pytest.mark.usefixtures("spark_kafka_jars")
 def test_a_source_chooses_the_kafka_protocol_instead(native: Any, edges: Edges) -> None:
-    import spark_jars  # type: ignore[import-not-found]
-
-    try:
-        spark_jars.fetch()
-    except spark_jars.Unavailable as missing:
-        pytest.skip(f"Spark's Kafka connector cannot be had: {missing}")
     one = native()
     rows = events(57, 20)
     one.send(*as_json(rows))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +24,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.minio]
 
 
 @pytest.fixture(scope="module")
-def jvm() -> Iterator[Any]:
-    import spark_jars  # type: ignore[import-not-found]
-
-    try:
-        jars = spark_jars.fetch_s3()
-    except spark_jars.Unavailable as missing:
-        pytest.skip(f"the jars for S3 cannot be had: {missing}")
-    conf = SparkConf(loadDefaults=False).set("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))
+def jvm(spark_s3_jars: list[Path]) -> Iterator[Any]:
+    conf = SparkConf(loadDefaults=False).set("spark.driver.extraClassPath", os.pathsep.join(map(str, spark_s3_jars)))
     gateway = launch_gateway(conf.set("spark.driver.memory", "300m"), popen_kwargs={"stderr": None})
     yield gateway.jvm
     gateway.shutdown()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate_engine.class_archive import archive
-from headgate_engine.jars import s3_jars
+from headgate_engine.jars import driver_class_path
 from tests.integration.engine.kit import Engine
 from tests.servers.cache import servers_required
 
@@ -23,7 +23,7 @@ def _words(path: Path) -> list[str]:
 
 
 def test_it_maps_the_archive_of_classes_that_was_made_before(engine_process: Engine) -> None:
-    made = archive([str(path) for path in s3_jars()])
+    made = archive(driver_class_path("local[2]"))
     if not made.is_file() and not servers_required():
         pytest.skip("there is no archive of Spark's classes: python -m headgate_engine.class_archive makes it")
     assert engine_process.server is not None

@@ -22,19 +22,9 @@ from tests.integration.engine.edges import Edges
 from tests.integration.engine.events import EVENTS, Row, events, events_input, seen_windows, windowed, windows
 from tests.integration.engine.kit import Client, compute, schema, until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark_kafka_jars")]
 
 OUT, ERRORS = 9, 10
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _jars() -> None:
-    import spark_jars  # type: ignore[import-not-found]
-
-    try:
-        spark_jars.fetch()
-    except spark_jars.Unavailable as missing:
-        pytest.skip(f"Spark's Kafka connector cannot be had: {missing}")
 
 
 class Topics:

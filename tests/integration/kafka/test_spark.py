@@ -10,21 +10,16 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from headgate_engine.jars import kafka_jars
 from tests.integration.kafka.test_confluent import PATIENCE, produce, read
-from tests.servers.cache import servers_required
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("spark_kafka_jars"),
+]
 
 VALUES = [b"%d" % number for number in range(200)]
-
-
-@pytest.fixture(autouse=True)
-def connector() -> None:
-    if not kafka_jars():
-        if servers_required():
-            pytest.fail("the jars of Spark's Kafka connector are missing: run tools/spark_jars.py", pytrace=False)
-        pytest.skip("the jars of Spark's Kafka connector are missing")
 
 
 @pytest.fixture

@@ -72,12 +72,15 @@ class Faults:
         set_weather(link, weather, between_services=not (sender + receiver).count("client"))
         link.blocked = 0
         link.slow = 1.0
+        link.held_until = 0.0
         for fault in self._active.values():
             touches = fault.target in (sender, receiver)
             if _blocks(fault, sender, receiver):
                 link.blocked += 1
             elif (fault.kind == "slow" and touches) or (fault.kind == "depose" and sender == fault.target):
                 link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
+            elif fault.kind == "held" and sender == fault.target:
+                link.held_until = max(link.held_until, fault.at + fault.lasts)
             elif fault.kind == "lossy" and touches:
                 link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
             elif fault.kind == "late-answers" and sender == fault.target:

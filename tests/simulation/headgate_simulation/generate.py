@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from headgate_simulation import log_generate
-from headgate_simulation.plan import LEADER, AgentSpec, Fault, Operation, Plan, Weather
+from headgate_simulation.fault_plans import FaultKinds, Moment, around
+from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # How many of the sinks need nothing of a node.
@@ -31,13 +31,6 @@ STATEMENTS = (
     "SELECT id, amount FROM {source} INTO {sink}",
     "SELECT id, amount * 2 AS amount FROM {source} WHERE id > 0 INTO {sink}",
 )
-
-
-class Moment(NamedTuple):
-    """When much happens at a time, and to which agent most of it."""
-
-    at: float
-    agent: str
 
 
 def generate(seed: int) -> Plan:
@@ -66,7 +59,7 @@ def _with_queries(seed: int) -> Plan:
         watchers=source.randint(1, 2),
         weather=_weather(source),
         operations=tuple(operations.made),
-        faults=tuple(_faults(source, agents, coordinators, moments)),
+        faults=tuple(_FAULTS.draw(source, agents, coordinators, moments)),
         heals=SETTLED + SPAN + 1.0,
     )
 
@@ -190,7 +183,7 @@ class _Operations:
             # Many come early: there should be something to break.
             at = SETTLED - 0.5 + (SPAN + 0.5) * source.random() ** 2
             moment = _together(source, self._moments)
-            self._life_of_a_query(at if moment is None else _around(source, moment), ends)
+            self._life_of_a_query(at if moment is None else around(source, moment, SETTLED + SPAN), ends)
         for _ in range(source.randint(0, 6)):
             kind = source.choice(("get_query", "get_query", "list_queries", "snapshot"))
             self.add(source.uniform(SETTLED, ends), kind, {"name": source.choice(self._queries)})
@@ -201,7 +194,7 @@ class _Operations:
             if moment is None:
                 self._cluster_operation(source.uniform(SETTLED, ends), source.choice(self._agents).name)
             else:
-                self._cluster_operation(_around(source, moment), moment.agent)
+                self._cluster_operation(around(source, moment, SETTLED + SPAN), moment.agent)
         self.made.sort(key=lambda operation: operation.at)
 
     def _life_of_a_query(self, at: float, ends: float) -> None:
@@ -285,34 +278,6 @@ def _together(source: random.Random, moments: list[Moment]) -> Moment | None:
     return source.choice(moments) if source.random() < TOGETHER else None
 
 
-def _around(source: random.Random, moment: Moment) -> float:
-    return min(moment.at + source.uniform(-0.3, 0.7), SETTLED + SPAN)
-
-
-def _faults(
-    source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int, moments: list[Moment]
-) -> list[Fault]:
-    names = [agent.name for agent in agents]
-    leaders = [f"c{number}" for number in range(1, coordinators + 1)]
-    faults = []
-    for number in range(1, source.randint(10, 25) + 1):
-        moment = _together(source, moments)
-        at = source.uniform(SETTLED - 0.5, SETTLED + SPAN) if moment is None else _around(source, moment)
-        struck = names if moment is None or source.random() < 0.4 else [moment.agent]
-        kind, target, arguments = _fault(source, struck, leaders)
-        faults.append(
-            Fault(
-                id=f"f{number}",
-                at=round(at, 3),
-                lasts=round(source.choice((0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 8.0)) * source.uniform(0.5, 1.5), 3),
-                kind=kind,
-                target=target,
-                arguments=tuple(arguments.items()),
-            )
-        )
-    return sorted(faults, key=lambda fault: fault.at)
-
-
 # What can go wrong, how often, and with whom: an agent, a coordinator, whoever leads at that moment, or any of them.
 _KINDS: tuple[tuple[float, str, str], ...] = (
     (3.0, "crash", "agent"),
@@ -339,32 +304,11 @@ _KINDS: tuple[tuple[float, str, str], ...] = (
     (1.5, "crash-at-journal", "agent"),
 )
 
-
-def _fault(source: random.Random, agents: list[str], coordinators: list[str]) -> tuple[str, str, dict[str, object]]:
-    (_, kind, whom) = source.choices(_KINDS, weights=[entry[0] for entry in _KINDS])[0]
-    agent, coordinator = source.choice(agents), source.choice(coordinators)
-    anyone = source.choice([*agents, *coordinators])
-    target = {"agent": agent, "coordinator": coordinator, "leader": LEADER, "any": anyone}[whom]
-    arguments: dict[str, object] = {}
-    match kind:
-        case "partition" | "one-way":
-            arguments["other"] = coordinator if whom == "agent" else agent
-        case "slow" | "depose":
-            arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
-        case "late-answers":
-            arguments["tail"] = source.choice((0.4, 1.0, 3.0))
-        case "lossy":
-            arguments["loss"] = source.choice((0.1, 0.3, 0.6))
-        case "duplicating":
-            arguments["share"] = source.choice((0.3, 0.8))
-        case "commit-fails" | "commit-lost":
-            arguments["share"] = source.choice((0.1, 0.5, 1.0))
-        case "commit-pauses":
-            arguments["delay"] = source.choice((0.5, 2.0, 5.0))
-        case "crash-at-commit" | "crash-at-journal":
-            arguments["after"] = source.random() < 0.6
-        case "wall-clock":
-            arguments["by"] = source.choice((-86400.0, -30.0, 30.0, 86400.0))
-        case "runs-break":
-            arguments["transient"] = source.random() < 0.7
-    return kind, target, arguments
+_FAULTS = FaultKinds(
+    kinds=_KINDS,
+    count=(10, 25),
+    between=(SETTLED - 0.5, SETTLED + SPAN),
+    together=TOGETHER,
+    lasts=lambda kind: (0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 8.0),
+    spread=(0.5, 1.5),
+)

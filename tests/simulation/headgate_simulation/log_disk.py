@@ -1,8 +1,10 @@
 """The disk under a write-ahead log: what was synced survives everything, what was only written may be torn.
 
-A file has its bytes as the operating system shows them, and how many of them are on the disk for certain. A process
-that dies leaves both as they are. A machine that loses power keeps what is certain, and of the rest nothing, a part, or
-a part with zeros behind it. `WalFiles` of production's contract; operations happen in the order of the calls.
+A file has its bytes as the operating system shows them, and knows what its last write has changed while that is not on
+the disk for certain. A process that dies leaves both as they are. A machine that loses power keeps what is certain, and
+of the rest nothing, a part, or a part with what was there before (or zeros) in front of it or behind it. `WalFiles` of
+production's contract; operations happen in the order of the calls. A new file holds what the one before it holds, as
+if it were written over a former one.
 """
 
 from __future__ import annotations
@@ -19,11 +21,50 @@ from headgate_simulation.processes import Environment
 SYNC_DELAY = 0.006
 
 
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """A write that is not on the disk for certain: where it began, how long it is, and what was there before."""
+
+    position: int
+    length: int
+    before: bytes
+
+
 @dataclass(slots=True)
 class WalFile:
     data: bytes = b""
-    # So many bytes of it are certain.
-    synced: int = 0
+    unsure: Unsure | None = None
+
+    @property
+    def certain(self) -> bytes:
+        """What is on the disk whatever happens, without what the last write may have changed."""
+        unsure = self.unsure
+        if unsure is None:
+            return self.data
+        return self.data[: unsure.position] + self.data[unsure.position + unsure.length :]
+
+    def put(self, position: int, data: bytes) -> None:
+        end = position + len(data)
+        self.unsure = Unsure(position, len(data), self.data[position:end])
+        self.data = self.data[:position] + data + self.data[end:]
+
+    def lose_power(self, source: random.Random) -> None:
+        unsure = self.unsure
+        if unsure is None or not unsure.length:
+            return
+        start, end = unsure.position, unsure.position + unsure.length
+        new, behind = self.data[start:end], self.data[end:]
+        old = unsure.before + bytes(unsure.length - len(unsure.before))
+        kept = source.choice((0, len(new), *(source.randrange(len(new) + 1) for _ in range(3))))
+        if source.random() < 0.2:
+            # Blocks reach a disk in any order.
+            left = old[:kept] + new[kept:]
+        else:
+            left = new[:kept] + old[kept:]
+            if not behind and source.random() < 0.33:
+                left = left[: max(kept, len(unsure.before))]
+        self.data = self.data[:start] + left + behind
+        self.unsure = None
 
 
 @dataclass(slots=True)
@@ -34,13 +75,7 @@ class WalDisk:
 
     def lose_power(self, source: random.Random) -> None:
         for file in self.files.values():
-            unsure = len(file.data) - file.synced
-            if unsure <= 0:
-                continue
-            kept = source.choice((0, unsure, *(source.randrange(unsure + 1) for _ in range(3))))
-            zeros = source.choice((0, unsure - kept, unsure - kept))
-            file.data = file.data[: file.synced + kept] + bytes(zeros)
-            file.synced = len(file.data)
+            file.lose_power(source)
 
 
 @dataclass(slots=True)
@@ -84,28 +119,29 @@ class SimulatedWalFiles:
 
     async def create(self, number: int) -> None:
         await self._turn()
-        if self._faults.full:
-            raise OSError("no space is left on the simulated disk")
         if number in self._disk.files:
             raise FileExistsError(f"file {number} is there already")
-        self._disk.files[number] = WalFile()
+        if self._faults.full:
+            raise OSError("no space is left on the simulated disk")
+        former = self._disk.files.get(number - 1)
+        self._disk.files[number] = WalFile(former.data if former else b"")
 
-    async def write(self, number: int, buffers: Sequence[bytes]) -> None:
+    async def write(self, number: int, position: int, buffers: Sequence[bytes]) -> None:
         await self._turn()
         if self._faults.dies == "before":
             self._dies()
         file, data = self._disk.files[number], b"".join(buffers)
         if self._faults.full:
-            file.data += data[: self._environment.random.randrange(len(data) + 1)]
+            file.put(position, data[: self._environment.random.randrange(len(data) + 1)])
             raise OSError("no space is left on the simulated disk")
-        file.data += data
+        file.put(position, data)
         if self._faults.pauses:
             self._faults.pauses = False
             self._pause()
         await self._turn()
         if self._faults.dies == "unsynced":
             self._dies()
-        file.synced = len(file.data)
+        file.unsure = None
         if self._faults.dies == "synced":
             self._dies()
 
@@ -114,8 +150,7 @@ class SimulatedWalFiles:
         if self._faults.broken:
             raise OSError("the simulated disk does not answer")
         file = self._disk.files[number]
-        file.data = file.data[:size]
-        file.synced = len(file.data)
+        file.data, file.unsure = file.data[:size], None
 
     async def remove(self, number: int) -> None:
         await self._turn()

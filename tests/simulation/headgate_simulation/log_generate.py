@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from headgate_simulation.log_faults import STORE
-from headgate_simulation.plan import LEADER, AgentSpec, Fault, LogPlan, Operation, Plan, Weather
+from headgate_simulation.fault_plans import FaultKinds, Moment, around, held
+from headgate_simulation.plan import AgentSpec, LogPlan, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # Before this, the cluster forms and topics are made, without faults.
@@ -22,13 +21,6 @@ TOGETHER = 0.5
 EDGES = 0.4
 
 
-class Moment(NamedTuple):
-    """When much happens at a time, and to which agent most of it."""
-
-    at: float
-    agent: str
-
-
 def generate(seed: int) -> Plan:
     source = stream(seed, "log-plan")
     agents = _agents(source)
@@ -36,15 +28,20 @@ def generate(seed: int) -> Plan:
     moments = [Moment(source.uniform(SETTLED, SETTLED + SPAN), source.choice(agents).name) for _ in range(MOMENTS)]
     operations = _Operations(source, agents, moments)
     operations.workload()
+    weather = _weather(source)
+    faults = _FAULTS.draw(source, agents, coordinators, moments)
+    # From a stream of its own: kept parts of older seeds stay what they are.
+    moves = [Moment(made.at, str(made["name"])) for made in operations.made if made.kind in ("join", "leave")]
+    faults += held(stream(seed, "held"), agents, moves or moments)
     return Plan(
         seed=seed,
         agents=agents,
         coordinators=coordinators,
         clients=1,
         watchers=1,
-        weather=_weather(source),
+        weather=weather,
         operations=tuple(sorted(operations.made, key=lambda operation: operation.at)),
-        faults=tuple(_faults(source, agents, coordinators, moments)),
+        faults=tuple(faults),
         heals=SETTLED + SPAN + 1.0,
         log=LogPlan(
             object_delay=source.choice((0.005, 0.05, 0.3)),
@@ -183,12 +180,8 @@ class _Operations:
     def _when(self) -> float:
         source = self._source
         if source.random() < TOGETHER:
-            return _around(source, source.choice(self._moments))
+            return around(source, source.choice(self._moments), SETTLED + SPAN)
         return source.uniform(SETTLED, SETTLED + SPAN)
-
-
-def _around(source: random.Random, moment: Moment) -> float:
-    return min(moment.at + source.uniform(-0.3, 0.7), SETTLED + SPAN)
 
 
 # What can go wrong, how often, and with whom.
@@ -243,65 +236,11 @@ _LASTS = {
     "store-slow": (1.0, 3.0, 6.0),
 }
 _OTHERS_LAST = (0.1, 0.3, 1.0, 3.0, 8.0)
-
-
-def _faults(
-    source: random.Random, agents: tuple[AgentSpec, ...], coordinators: int, moments: list[Moment]
-) -> list[Fault]:
-    names = [agent.name for agent in agents]
-    leaders = [f"c{number}" for number in range(1, coordinators + 1)]
-    faults = []
-    for number in range(1, source.randint(6, 14) + 1):
-        moment = source.choice(moments) if source.random() < TOGETHER else None
-        at = source.uniform(SETTLED - 0.5, SETTLED + SPAN) if moment is None else _around(source, moment)
-        struck = names if moment is None or source.random() < 0.4 else [moment.agent]
-        kind, target, arguments = _fault(source, struck, leaders)
-        faults.append(
-            Fault(
-                id=f"f{number}",
-                at=round(at, 3),
-                lasts=round(source.choice(_LASTS.get(kind, _OTHERS_LAST)) * source.uniform(0.7, 1.4), 3),
-                kind=kind,
-                target=target,
-                arguments=tuple(arguments.items()),
-            )
-        )
-    return sorted(faults, key=lambda fault: fault.at)
-
-
-def _fault(source: random.Random, agents: list[str], coordinators: list[str]) -> tuple[str, str, dict[str, object]]:
-    (_, kind, whom) = source.choices(_KINDS, weights=[entry[0] for entry in _KINDS])[0]
-    agent, coordinator = source.choice(agents), source.choice(coordinators)
-    anyone = source.choice([*agents, *coordinators])
-    store = STORE if source.random() < 0.5 else agent
-    targets = {"agent": agent, "coordinator": coordinator, "leader": LEADER, "any": anyone, "store": store}
-    arguments: dict[str, object] = {}
-    match kind:
-        case "partition" | "one-way":
-            arguments["other"] = coordinator if whom == "agent" else agent
-        case "slow" | "depose":
-            arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
-        case "late-answers":
-            arguments["tail"] = source.choice((0.4, 1.0, 3.0))
-        case "lossy":
-            arguments["loss"] = source.choice((0.1, 0.3, 0.6))
-        case "duplicating":
-            arguments["share"] = source.choice((0.3, 0.8))
-        case "commit-fails" | "commit-lost" | "store-fails" | "store-lost":
-            arguments["share"] = source.choice((0.1, 0.5, 1.0))
-        case "commit-pauses":
-            arguments["delay"] = source.choice((0.5, 2.0, 5.0))
-        case "store-slow":
-            arguments["delay"] = source.choice((0.3, 1.0, 6.0))
-        case "crash-at-commit":
-            arguments["after"] = source.random() < 0.6
-        case "crash-at-wal":
-            arguments["when"] = source.choice(("before", "unsynced", "unsynced", "unsynced", "synced"))
-            arguments["power"] = source.random() < 0.7
-        case "crash-at-upload":
-            arguments["when"] = source.choice(("before", "after", "after"))
-        case "disk-full":
-            arguments["broken"] = source.random() < 0.4
-        case "wall-clock":
-            arguments["by"] = source.choice((-86400.0, -30.0, 30.0, 86400.0))
-    return kind, targets[whom], arguments
+_FAULTS = FaultKinds(
+    kinds=_KINDS,
+    count=(6, 14),
+    between=(SETTLED - 0.5, SETTLED + SPAN),
+    together=TOGETHER,
+    lasts=lambda kind: _LASTS.get(kind, _OTHERS_LAST),
+    spread=(0.7, 1.4),
+)

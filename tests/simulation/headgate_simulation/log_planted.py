@@ -35,9 +35,9 @@ PLANTED: tuple[Planted, ...] = (
         (
             Edit(
                 f"{_WAL}:Wal._write_group",
-                "await self._files.write(self._number, buffers)",
+                "await self._files.write(self._number, self._size, buffers)",
                 "[(o.item.written(self._number), o.file.done() or o.file.set_result(self._number)) for o in group]; "
-                "await self._files.write(self._number, buffers)",
+                "await self._files.write(self._number, self._size, buffers)",
             ),
         ),
     ),
@@ -76,7 +76,22 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "recovery takes a torn tail",
         "what a power failure left of a write counts as written",
-        (Edit(f"{_WAL}:frames", "if crc32c(memoryview(data)[position + _CRC_FROM : end]) != crc:", "if False:"),),
+        (Edit(f"{_WAL}:frames", "if crc32c(memoryview(data)[position + _CRC_FROM : end], seed) != crc:", "if False:"),),
+    ),
+    Planted(
+        "what a former file left stays behind a full one",
+        "recovery takes it for damage, and the agent does not start",
+        (Edit(f"{_WAL}:Wal._write_group", "await self._files.cut(self._number, self._size)", "pass"),),
+    ),
+    Planted(
+        "entries of a former file count",
+        "a file that was written over another gives back what that one held",
+        (
+            Edit(f"{_WAL}:_seed", "return crc32c(_NUMBER.pack(number))", "return 0"),
+            Edit(
+                f"{_WAL}:_is_begun", "return data[len(_MARK) : _BEGINNING.size] == _NUMBER.pack(number)", "return True"
+            ),
+        ),
     ),
     Planted(
         "recovery cuts too much",
@@ -94,9 +109,9 @@ PLANTED: tuple[Planted, ...] = (
         (
             Edit(
                 f"{_LEADS}:_give_up",
-                'tx.connection.execute(_RECOVER, [{"key_": row.key, "revision_": tx.revision} for row in rows])',
+                "tx.connection.execute(\n            _RECOVER, ",
                 "tx.connection.execute(update(partitions).where(partitions.c.key.in_([r.key for r in rows])).values("
-                'reserved=partitions.c.committed, volume_id="", revision=tx.revision))',
+                'reserved=partitions.c.committed, volume_id="", revision=tx.revision))\n        (',
             ),
         ),
     ),

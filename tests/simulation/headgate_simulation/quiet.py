@@ -45,6 +45,9 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     calm = 0.0
     while calm < STAYS:
         await asyncio.sleep(LOOK_EVERY)
+        if world.log is not None:
+            # A session of before may have ended only now.
+            await log_quiet.give_up_lost(world.log)
         world.check()
         waiting = _unsettled(world) or (log_quiet.unsettled(world.log) if world.log is not None else None)
         calm = 0.0 if waiting else calm + LOOK_EVERY

@@ -6,6 +6,8 @@ Contract, on top of that of `dispatch.Transport`:
 - A message takes the delay of its link, drawn for each message, so messages overtake each other. It is lost with the
   link's loss, and while the link's direction is blocked. A lost answer is a call that happened although its caller
   timed out. A duplicated request is handled twice; only the first answer reaches the caller.
+- What is sent while a link's direction is held arrives when that is over, as from the buffers of a connection that was
+  cut and came back: also requests whose callers have given up long since.
 - An address where nobody listens refuses: UNREACHABLE. A process that dies with calls in flight resets some of them at
   once (UNREACHABLE); of others it is seen only by the keep-alive that they are gone.
 - A caller that gives up tells the server, which cancels the handler, if that message arrives.
@@ -46,6 +48,8 @@ STREAM_WINDOW = 16
 CAUSE: ContextVar[str] = ContextVar("headgate_simulation_cause", default="")
 # How long a broken connection goes unnoticed by whoever only listens on it.
 KEEPALIVE = 4.0
+# Over which time messages that were held arrive, in any order.
+HELD_SPREAD = 0.5
 
 
 @dataclass(slots=True)
@@ -62,8 +66,10 @@ class Link:
     duplication: float = 0.0
     blocked: int = 0
     slow: float = 1.0
+    # When what is sent before it begins to arrive.
+    held_until: float = 0.0
 
-    def draw(self) -> float | None:
+    def draw(self, now: float) -> float | None:
         """The delay of one message, or None if it is lost."""
         draw = self.source.random
         if self.blocked or (self.loss and draw() < self.loss):
@@ -71,6 +77,8 @@ class Link:
         delay = self.delay + self.spread * draw()
         if self.tail_share and draw() < self.tail_share:
             delay += self.tail * draw()
+        if now < self.held_until:
+            return self.held_until - now + HELD_SPREAD * draw()
         return delay * self.slow
 
 
@@ -155,7 +163,7 @@ class Network:
         del self._endpoints[address]
         for exchange in endpoint.exchanges.values():
             link = self.link(endpoint.name, exchange.caller)
-            delay = link.draw()
+            delay = link.draw(self.loop.time())
             if delay is None or link.source.random() > 0.7:
                 delay = KEEPALIVE
             self.loop.call_later(delay, exchange.broken, context=self._context)
@@ -165,7 +173,7 @@ class Network:
 
     def post(self, link: Link, deliver: Callable[..., None], *args: Any) -> bool:
         """Sends one message; False if it is lost, which the sender of course does not learn."""
-        delay = link.draw()
+        delay = link.draw(self.loop.time())
         if delay is None:
             return False
         self.loop.call_later(delay, deliver, *args, context=self._context)
@@ -421,7 +429,7 @@ class _StreamCall:
     def _send(self, endpoint: _Endpoint, item: bytes | status_pb2.Status | None) -> None:
         network = self._network
         endpoint.domain.check()
-        delay = self._path.back.draw()
+        delay = self._path.back.draw(network.loop.time())
         if delay is None:
             # A lost message stops everything behind it; both ends notice by their keep-alive.
             self._broken = True

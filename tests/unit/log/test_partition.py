@@ -51,13 +51,13 @@ class Files:
     async def create(self, number: int) -> None:
         self.files[number] = bytearray()
 
-    async def write(self, number: int, buffers: Sequence[bytes]) -> None:
+    async def write(self, number: int, position: int, buffers: Sequence[bytes]) -> None:
         await asyncio.sleep(0)
         if self.fail:
             self.fail -= 1
-            self.files[number] += b"".join(buffers)[:7]
+            self.files[number][position:] = b"".join(buffers)[:7]
             raise OSError(errno.ENOSPC, "No space left on device")
-        self.files[number] += b"".join(buffers)
+        self.files[number][position:] = b"".join(buffers)
 
     async def cut(self, number: int, size: int) -> None:
         del self.files[number][size:]

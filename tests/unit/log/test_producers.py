@@ -36,12 +36,25 @@ def test_a_gap_is_refused() -> None:
     assert refusal(producers, header(5)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_old_batch_that_is_no_longer_remembered_is_refused_as_a_duplicate() -> None:
+def test_a_batch_that_is_neither_remembered_nor_next_is_never_called_stored() -> None:
     producers = Producers()
     for sequence in range(8):
         producers.take(header(sequence), sequence)
     assert producers.duplicate(header(0)) is None
-    assert refusal(producers, header(0)) is SequenceProblem.DUPLICATE_SEQUENCE_NUMBER
+    assert refusal(producers, header(0)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_second_batch_of_a_producer_waits_for_its_first() -> None:
+    producers = Producers(forgotten=6)
+    assert refusal(producers, header(1)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.take(header(0), 0)
+    producers.take(header(1), 1)
+
+
+def test_a_producer_that_may_have_been_forgotten_goes_on_where_it_was() -> None:
+    producers = Producers(forgotten=7)
+    producers.take(header(5), 0)
+    assert refusal(producers, header(4)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_an_older_instance_is_shut_out_and_a_newer_one_begins_at_zero() -> None:
@@ -53,11 +66,11 @@ def test_an_older_instance_is_shut_out_and_a_newer_one_begins_at_zero() -> None:
 
 
 def test_sequences_wrap() -> None:
-    producers = Producers()
+    producers = Producers(forgotten=7)
     last = (1 << 31) - 1
     producers.take(header(last - 1, 2), 0)
     producers.take(header(0), 2)
-    assert refusal(producers, header(last)) is SequenceProblem.DUPLICATE_SEQUENCE_NUMBER
+    assert refusal(producers, header(last)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_least_recently_used_producer_is_forgotten_first() -> None:
@@ -67,6 +80,7 @@ def test_the_least_recently_used_producer_is_forgotten_first() -> None:
     producers.take(header(1, producer=1), 3)
     producers.take(header(0, producer=3), 4)
     assert {known.producer_id for known in producers} == {1, 3}
+    producers.take(header(1, producer=2), 5)
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from headgate.log import v1 as log_api
 from headgate_agent.groups.catalog import GroupCatalog
@@ -22,6 +22,7 @@ from headgate_agent.groups.offsets import LedOffsets, OffsetKey
 from headgate_agent.groups.placing import GroupPlacing
 from headgate_agent.groups.shell import LedGroup
 from headgate_agent.log.access import ClusterView, Peer
+from headgate_agent.shared_fetches import SharedFetches
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
 
@@ -61,7 +62,7 @@ class Groups:
         self._leaving = False
         self._placing = GroupPlacing(view)
         self._led: dict[str, LedGroup] = {}
-        self._loading: dict[str, asyncio.Task[LedGroup]] = {}
+        self._loading: SharedFetches[str, LedGroup] = SharedFetches()
         self._releasing: dict[str, asyncio.Task[None]] = {}
 
     def owner(self, group: str) -> Peer | None:
@@ -82,7 +83,7 @@ class Groups:
     async def leave(self) -> None:
         """Gives up all groups, so that others can lead them at once, and takes no more. Before the session ends."""
         self._leaving = True
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await asyncio.gather(*self._loading.running(), return_exceptions=True)
         for led in tuple(self._led.values()):
             self._give_up(led)
         await asyncio.gather(*self._releasing.values(), return_exceptions=True)
@@ -90,7 +91,7 @@ class Groups:
     async def close(self) -> None:
         """Ends all that is under way, and tells everyone who waits. What was not given back goes with the session."""
         self._leaving = True
-        under_way = [*self._loading.values(), *self._releasing.values()]
+        under_way: list[asyncio.Task[Any]] = [*self._loading.running(), *self._releasing.values()]
         for led in tuple(self._led.values()):
             del self._led[led.name]
             led.lose(Refusal.NOT_COORDINATOR)
@@ -107,12 +108,7 @@ class Groups:
             if known.offsets.grant.session == session:
                 return known
             self._give_up(known)
-        loading = self._loading.get(group)
-        if loading is None:
-            loading = asyncio.ensure_future(self._load(group, session))
-            self._loading[group] = loading
-            loading.add_done_callback(lambda _: self._loading.pop(group, None))
-        return await asyncio.shield(loading)
+        return await self._loading.get(group, lambda: self._load(group, session))
 
     def known(self, group: str) -> LedGroup:
         """The group if this agent leads it: only then it has members, so others are told UNKNOWN_MEMBER_ID. Raises

@@ -110,5 +110,11 @@ class KafkaConfig:
     auto_create_partitions: int = setting(
         1, "Partitions of topics created without a number (num.partitions).", minimum=1, maximum=10_000
     )
+    departed_listed: Seconds = setting(
+        10.0,
+        "An agent that is gone is listed as a broker for so long: librdkafka finds new leaders a second later when the "
+        "former one vanishes from the list at the same time.",
+        minimum=0.0,
+    )
     limits: KafkaLimits = section(KafkaLimits, "How much it takes on.")
     groups: GroupLimits = section(GroupLimits, "Consumer groups.")

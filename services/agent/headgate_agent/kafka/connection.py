@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from headgate_agent.kafka.apis import PRODUCE
 from headgate_agent.kafka.codec import Header, Malformed, read_header
 from headgate_agent.kafka.config import KafkaLimits
+from headgate_agent.kafka.outgoing import Outgoing
 from headgate_common.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -28,11 +29,9 @@ _SCRATCH_BYTES = 64 * 1024
 # A frame up to this gets its memory at once; a longer one as its bytes arrive, so that a length alone costs nothing.
 _EAGER_BYTES = 1024 * 1024
 _LEAST_BYTES = 4096
-# Buffers below this are joined before they are written.
-_JOIN_BYTES = 32 * 1024
 
 # The answer's buffers without the length; None where the protocol has no answer.
-Answer = Sequence[bytes] | None
+Answer = Sequence[bytes | memoryview] | None
 
 
 class GiveUp(Exception):
@@ -115,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handler, self._limits, self._budget, self._clock = handler, limits, budget, clock
         self._opened, self._closed = opened, closed
         self._transport: asyncio.Transport | None = None
+        self._outgoing: Outgoing | None = None
         self.host = ""
         self.client_id: str | None = None
         # The beginning of a length that has not arrived whole.
@@ -127,7 +127,6 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         # Whether reading pauses because of what this connection has not been answered yet.
         self._held_back = False
-        self._writable = True
         self._draining = False
         self._flushing = False
         now = clock.monotonic()
@@ -141,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer: Any = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
-        transport.set_write_buffer_limits(high=self._limits.write_buffer)
+        self._outgoing = Outgoing(transport)
         if not self._opened(self):
             log.warning("kafka connection refused", extra={"client": self.host, "limit": self._limits.connections})
             transport.abort()
@@ -308,40 +307,39 @@ class Connection(asyncio.BufferedProtocol):
         self.look()
 
     def _write(self) -> None:
-        buffers: list[bytes] = []
+        buffers: list[bytes | memoryview] = []
         while self._pending and self._pending[0].done:
             answer = self._pending.popleft().answer
             if answer is not None:
                 buffers.append(_LENGTH.pack(sum(map(len, answer))))
                 buffers.extend(answer)
-        if buffers and self._transport is not None and not self._transport.is_closing():
-            self._send(buffers)
-        if self._draining and not self._pending and self._transport is not None:
-            self._transport.close()
-
-    def _send(self, buffers: Sequence[bytes]) -> None:
-        assert self._transport is not None
-        joined = bytearray()
-        for buffer in buffers:
-            if len(buffer) < _JOIN_BYTES:
-                joined += buffer
-                continue
-            if joined:
-                self._transport.write(joined)
-                joined = bytearray()
-            self._transport.write(buffer)
-        if joined:
-            self._transport.write(joined)
+        if buffers and self._outgoing is not None and self._transport is not None and not self._transport.is_closing():
+            self._outgoing.send(buffers)
+        self._close_if_drained()
 
     def pause_writing(self) -> None:
-        self._writable = False
+        assert self._outgoing is not None
+        self._outgoing.pause()
         self._blocked_since = self._clock.monotonic()
         self.look()
 
     def resume_writing(self) -> None:
-        self._writable = True
+        assert self._outgoing is not None
         self._blocked_since = None
+        self._outgoing.resume()
+        self._close_if_drained()
         self.look()
+
+    @property
+    def _writable(self) -> bool:
+        """Whether the client takes its answers quickly enough to be given more."""
+        return self._outgoing is None or self._outgoing.waiting < self._limits.write_buffer
+
+    def _close_if_drained(self) -> None:
+        if self._draining and not self._pending and self._transport is not None:
+            assert self._outgoing is not None
+            if not self._outgoing.waiting:
+                self._transport.close()
 
     def sweep(self, now: float) -> None:
         """Closes the connection if its client is idle for too long, or stalls in the middle of a frame."""

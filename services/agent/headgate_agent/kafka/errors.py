@@ -28,7 +28,6 @@ class KafkaError(Exception):
 
 _SEQUENCES: Mapping[SequenceProblem, ErrorCode] = {
     SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorCode.out_of_order_sequence_number,
-    SequenceProblem.DUPLICATE_SEQUENCE_NUMBER: ErrorCode.duplicate_sequence_number,
     SequenceProblem.INVALID_PRODUCER_EPOCH: ErrorCode.invalid_producer_epoch,
 }
 

@@ -66,7 +66,7 @@ class FetchResult:
     error_code: int = 0
     high_watermark: int = -1
     log_start: int = -1
-    batches: Sequence[bytes] = field(default_factory=tuple)
+    batches: Sequence[bytes | memoryview] = field(default_factory=tuple)
     leader: LeaderHint | None = None
 
 
@@ -157,10 +157,12 @@ def _topic(frame: memoryview, position: int, version: int) -> tuple[TopicName, i
     return name, position
 
 
-def write_fetch(head: bytes, version: int, results: Sequence[FetchResult], error_code: int = 0) -> list[bytes]:
+def write_fetch(
+    head: bytes, version: int, results: Sequence[FetchResult], error_code: int = 0
+) -> list[bytes | memoryview]:
     """A response as buffers; the results of one topic follow each other."""
     flexible = version >= FIRST_FLEXIBLE
-    buffers: list[bytes] = []
+    buffers: list[bytes | memoryview] = []
     out = bytearray(head)
     if version >= _WITH_SESSIONS:
         out += _SESSION_HEAD.pack(0, error_code, 0)
@@ -185,7 +187,9 @@ def write_fetch(head: bytes, version: int, results: Sequence[FetchResult], error
     return buffers
 
 
-def _write_result(out: bytearray, buffers: list[bytes], result: FetchResult, version: int, flexible: bool) -> bytearray:
+def _write_result(
+    out: bytearray, buffers: list[bytes | memoryview], result: FetchResult, version: int, flexible: bool
+) -> bytearray:
     out += _RESULT.pack(result.partition, result.error_code, result.high_watermark, result.high_watermark)
     if version >= _WITH_LOG_START:
         out += LONG.pack(result.log_start)

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from headgate.log import v1 as log
 from headgate_agent.kafka.admin import Admin
 from headgate_agent.kafka.apis import APIS
+from headgate_agent.kafka.brokers import Brokers
 from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Values
 from headgate_agent.kafka.config import KafkaConfig
@@ -40,12 +41,13 @@ class Metadata:
         self,
         agent: str,
         view: ClusterView,
+        brokers: Brokers,
         topics: TopicNames,
         admin: Admin,
         catalog: TopicCatalog,
         config: KafkaConfig,
     ) -> None:
-        self._agent, self._view, self._topics = agent, view, topics
+        self._agent, self._view, self._brokers, self._topics = agent, view, brokers, topics
         self._admin, self._catalog, self._config = admin, catalog, config
 
     async def api_versions(self, request: Request) -> Values:
@@ -60,7 +62,7 @@ class Metadata:
             creates = self._config.auto_create and request.get("allow_auto_topic_creation", True)
             found = [await self._asked(one, creates) for one in wanted]
         return {
-            "brokers": [{"node_id": peer.node_id, **_address(peer)} for peer in self._brokers()],
+            "brokers": [{"node_id": peer.node_id, **_address(peer)} for peer in self._brokers.listed()],
             "cluster_id": self._config.cluster_id,
             "controller_id": self._controller(),
             "topics": found,
@@ -72,14 +74,8 @@ class Metadata:
         return {
             "cluster_id": self._config.cluster_id,
             "controller_id": self._controller(),
-            "brokers": [{"broker_id": peer.node_id, **_address(peer)} for peer in self._brokers()],
+            "brokers": [{"broker_id": peer.node_id, **_address(peer)} for peer in self._brokers.listed()],
         }
-
-    def _brokers(self) -> list[Peer]:
-        return sorted(
-            (peer for peer in self._view.peers() if peer.present and peer.kafka_address),
-            key=lambda peer: peer.node_id,
-        )
 
     def _controller(self) -> int:
         """This agent: each passes administrative requests on to the coordinator."""

@@ -106,7 +106,7 @@ class KafkaPort:
         registry: CollectorRegistry | None = None,
     ) -> None:
         catalog = TopicCatalog(Asking(caller, self._clock, source), access.view, ids, self._clock)
-        self._service = KafkaService(agent, access, groups, catalog, self._config, ids, registry)
+        self._service = KafkaService(agent, access, groups, catalog, self._config, ids, self._clock, registry)
         if registry is not None:
             self._publish(registry)
         self._ready.set()

@@ -15,6 +15,7 @@ from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka import apis
 from headgate_agent.kafka.admin import Admin
 from headgate_agent.kafka.apis import APIS
+from headgate_agent.kafka.brokers import Brokers
 from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Header, Malformed, Schema, Values, nearest_version, schema
 from headgate_agent.kafka.config import KafkaConfig
@@ -33,6 +34,7 @@ from headgate_agent.kafka.refusal import refuse
 from headgate_agent.kafka.request import Request
 from headgate_agent.kafka.topics import TopicNames
 from headgate_agent.log.access import LogAccess
+from headgate_common.clock import Clock
 from headgate_common.ids import Ids
 
 log = logging.getLogger(__name__)
@@ -52,11 +54,13 @@ class KafkaService:
         catalog: TopicCatalog,
         config: KafkaConfig,
         ids: Ids,
+        clock: Clock,
         registry: CollectorRegistry | None = None,
     ) -> None:
         topics = TopicNames(access.view)
         admin = Admin(topics, catalog, config)
-        metadata = Metadata(agent, access.view, topics, admin, catalog, config)
+        brokers = Brokers(access.view, clock, config.departed_listed)
+        metadata = Metadata(agent, access.view, brokers, topics, admin, catalog, config)
         offsets = Offsets(access, topics)
         members = GroupApi(groups, topics, config.groups, ids)
         configs = Configs(agent, access.view, catalog, config)

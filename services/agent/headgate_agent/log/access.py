@@ -89,7 +89,7 @@ class FetchPart:
 class FetchedPart:
     """Whole batches, the first of which may begin before the offset asked for; or why there are none."""
 
-    batches: Sequence[bytes]
+    batches: Sequence[bytes | memoryview]
     bounds: Bounds | None
     error: Exception | None = None
 

@@ -70,7 +70,7 @@ async def open_log(
         await disk.open()
     work = Threads(config.threads, "log")
     cache = BlockCache(config.block_cache)
-    files = DiskFiles(data / "wal")
+    files = DiskFiles(data / "wal", spares=config.wal_spare_files)
     world = World(
         wal=Wal(files, file_bytes=config.wal_file_bytes),
         objects=objects,
@@ -149,6 +149,7 @@ def _upkeep(config: LogConfig) -> UpkeepSettings:
         retention_interval=config.retention_interval,
         trim_interval=config.trim_interval,
         wal_interval=config.wal_interval,
+        wal_files=config.wal_files,
         merge_interval=config.merge_interval,
         merge_below=config.merge_below,
         merge_least=config.merge_least,

@@ -130,5 +130,5 @@ def _part(part: api.FetchPart) -> seam.FetchPart:
     )
 
 
-def _end_of(batches: Sequence[bytes]) -> int:
+def _end_of(batches: Sequence[bytes | memoryview]) -> int:
     return max(header.next_offset for batch in batches for header in headers(batch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate_agent.log.wal_files import DEFAULT_SPARES
 from headgate_common.config import Bytes, Seconds, setting
 
 
@@ -26,8 +27,20 @@ class LogConfig:
     uploads: int = setting(16, "Segments that are uploaded at once.", minimum=1)
     reads: int = setting(64, "Reads of the object store at once.", minimum=1)
     wal_file_bytes: Bytes = setting(128 * 2**20, "Size of one write-ahead file.", minimum=4096)
+    wal_files: int = setting(
+        3,
+        "Full write-ahead files; where there are more, what keeps the oldest is uploaded without waiting for a full "
+        "segment. Bounds the room on disk and the time of a recovery.",
+        minimum=1,
+    )
+    wal_spare_files: int = setting(
+        DEFAULT_SPARES,
+        "Write-ahead files that nobody needs and that are kept to be written over: a write is cheaper where nothing "
+        "has to be allocated.",
+        minimum=0,
+    )
     tail_bytes: Bytes = setting(
-        64 * 2**20, "Memory for records that segments hold already, so that readers who keep up find them.", minimum=0
+        256 * 2**20, "Memory for records that segments hold already, so that readers who keep up find them.", minimum=0
     )
     unflushed_bytes: Bytes = setting(
         256 * 2**20, "Memory for records that no segment holds yet; beyond it producers are held back.", minimum=2**20

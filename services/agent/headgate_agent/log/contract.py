@@ -105,6 +105,8 @@ class Start:
     committed: int
     reserved: int
     producers: Sequence[Producer] = ()
+    # Ids of producers up to which they may have written before without being known.
+    producers_forgotten: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Led:
         """Bytes from the start to the high watermark, as they are stored: whole segments, and what none holds yet."""
         return await self.segments.size() + self.partition.unread_bytes
 
-    async def read(self, offset: int, max_bytes: int) -> list[bytes]:
+    async def read(self, offset: int, max_bytes: int) -> Sequence[bytes | memoryview]:
         """Acknowledged batches from the one that holds `offset` on; none at the end."""
         found = self.in_memory(offset, max_bytes)
         if found is not None:
@@ -79,14 +79,13 @@ class Led:
             # Nothing is stored from here to the tail: offsets that will never hold records.
             return self.partition.read(self.partition.committed, max_bytes) or []
         parts = await asyncio.gather(*(self._reader.read(ref_of(info), offset, max_bytes) for info in infos))
-        batches: list[bytes] = []
+        batches: list[memoryview] = []
         size = 0
         for info, part in zip(infos, parts, strict=True):
             if batches and size >= max_bytes:
                 break
-            for view in part:
-                batches.append(bytes(view))
-                size += len(view)
+            batches += part
+            size += sum(map(len, part))
             if part and [header.next_offset for header in headers(part[-1])][-1] < info.next_offset:
                 # `max_bytes` cut it short: what follows in the next segment would leave a gap.
                 break

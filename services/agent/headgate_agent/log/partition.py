@@ -140,7 +140,7 @@ class Partition:
         self._wal, self._metadata, self._grant, self._clock = wal, metadata, grant, clock
         self._uploader = Uploader(objects, work or Inline(), ids, source, backoff)
         self._memory = memory or Memory()
-        self._producers = Producers(settings.max_producers)
+        self._producers = Producers(settings.max_producers, start.producers_forgotten)
         self._producers.restore(start.producers)
         self._tail = Tail(self._memory)
         self._changed = asyncio.Event()
@@ -157,7 +157,7 @@ class Partition:
         # Whoever changes where the partition ends or begins in the catalog does so alone.
         self._publishing = asyncio.Lock()
         self._told_start = start.log_start
-        self._memory.pressed.add(self._hurry)
+        self._memory.pressed.add(self.hurry)
 
     @property
     def lost(self) -> str | None:
@@ -255,7 +255,7 @@ class Partition:
         """Holds a producer back while too much waits for upload, and until its offsets are ours to acknowledge."""
         await self._memory.room()
         while self._tail.unsettled_bytes > self.settings.max_unflushed_bytes:
-            self._hurry()
+            self.hurry()
             await self._wait()
         if self.settings.durability is Durability.WAL:
             await self._reserve_for(count)
@@ -280,10 +280,17 @@ class Partition:
                 return
             yield batch.header, batch.data
 
+    def hurry(self) -> None:
+        """Uploads what there is without waiting for more."""
+        if len(self._tail):
+            self._flush_until = self.next
+            self._start_flusher()
+            self._announce()
+
     async def flush(self) -> None:
         """Returns when the catalog knows everything that was taken before."""
         target = self.next
-        self._hurry()
+        self.hurry()
         while self.committed < min(target, self.next):
             await self._wait()
 
@@ -372,7 +379,7 @@ class Partition:
         for task in (self._flusher, self._reserving):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-        self._memory.pressed.discard(self._hurry)
+        self._memory.pressed.discard(self.hurry)
         self._announce()
         self._tell_readers()
 
@@ -477,13 +484,6 @@ class Partition:
             self.lose(f"offsets cannot be reserved: {error}")
         finally:
             self._reserving = None
-
-    def _hurry(self) -> None:
-        """Uploads what there is without waiting for more."""
-        if len(self._tail):
-            self._flush_until = self.next
-            self._start_flusher()
-            self._announce()
 
     def _start_flusher(self) -> None:
         if self._flusher is None and len(self._tail) and self._lost is None:

@@ -1,8 +1,13 @@
 """What a partition knows of its idempotent producers: which batches it has, so that a retry is never stored twice.
 
 As in Kafka, a producer's last five batches are remembered: a retried one is answered with the offset that it got the
-first time, the next one in sequence is taken, anything else is refused. Pure: the partition decides when what is
-taken becomes durable, and `forget` takes it back where it did not.
+first time, the next one in sequence is taken, anything else is refused. Clients have at most five on their way, so
+what is neither remembered nor next has not been stored, whatever its number: nobody is told that it has.
+
+A producer that is not known begins at 0: a later batch of it that comes first, because the first one was refused a
+moment before, waits for it. Only those that may have been forgotten, which ids up to a mark tell, begin anywhere.
+
+Pure: the partition decides when what is taken becomes durable, and `forget` takes it back where it did not.
 """
 
 from __future__ import annotations
@@ -22,8 +27,7 @@ _SEQUENCES = 1 << 31
 class SequenceProblem(Enum):
     """Why a batch was refused; named as in the Kafka protocol."""
 
-    OUT_OF_ORDER_SEQUENCE_NUMBER = "a batch between the last one and this one is missing"
-    DUPLICATE_SEQUENCE_NUMBER = "this batch is older than those that are remembered"
+    OUT_OF_ORDER_SEQUENCE_NUMBER = "it is not the next batch, and none of the last ones"
     INVALID_PRODUCER_EPOCH = "a newer instance of this producer has written"
 
 
@@ -64,10 +68,12 @@ class Undo:
 
 
 class Producers:
-    """The producers of one partition, the least recently used forgotten first where there are too many."""
+    """The producers of one partition, the least recently used forgotten first where there are too many. Those with an
+    id up to `forgotten` may have been known before."""
 
-    def __init__(self, most: int = DEFAULT_MOST_PRODUCERS) -> None:
+    def __init__(self, most: int = DEFAULT_MOST_PRODUCERS, forgotten: int = -1) -> None:
         self._most = most
+        self._forgotten = forgotten
         self._known: OrderedDict[int, Producer] = OrderedDict()
 
     def duplicate(self, header: BatchHeader) -> TakenBatch | None:
@@ -92,7 +98,8 @@ class Producers:
         producer.batches = [*producer.batches[-(REMEMBERED_BATCHES - 1) :], taken]
         self._known.move_to_end(header.producer_id)
         while len(self._known) > self._most:
-            self._known.popitem(last=False)
+            producer_id, _ = self._known.popitem(last=False)
+            self._forgotten = max(self._forgotten, producer_id)
         return undo
 
     def forget(self, undo: Undo) -> None:
@@ -136,21 +143,15 @@ class Producers:
     def __iter__(self) -> Iterator[Producer]:
         return iter(list(self._known.values()))
 
-    @staticmethod
-    def _check(header: BatchHeader, producer: Producer | None) -> None:
-        if producer is None or header.producer_epoch > producer.epoch:
-            # A producer that is not known may have been forgotten, so any beginning is taken; a new epoch begins at 0.
-            if producer is not None and header.base_sequence != 0:
-                raise SequenceRefused(SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER, header, 0)
-            return
-        if header.producer_epoch < producer.epoch:
+    def _check(self, header: BatchHeader, producer: Producer | None) -> None:
+        if producer is not None and header.producer_epoch < producer.epoch:
             raise SequenceRefused(SequenceProblem.INVALID_PRODUCER_EPOCH, header, producer.next_sequence)
-        expected = producer.next_sequence
-        if header.base_sequence == expected:
+        if producer is None and header.producer_id <= self._forgotten:
             return
-        behind = (expected - header.base_sequence) % _SEQUENCES < _SEQUENCES // 2
-        problem = SequenceProblem.DUPLICATE_SEQUENCE_NUMBER if behind else SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
-        raise SequenceRefused(problem, header, expected)
+        anew = producer is None or header.producer_epoch > producer.epoch
+        expected = 0 if producer is None or anew else producer.next_sequence
+        if header.base_sequence != expected:
+            raise SequenceRefused(SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER, header, expected)
 
 
 def _copy(producer: Producer | None) -> Producer | None:

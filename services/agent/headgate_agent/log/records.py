@@ -48,13 +48,13 @@ def pack(records: Sequence[PlainRecord], largest: int) -> list[bytes]:
     return [_pack(group) for group in groups]
 
 
-def unpack_batches(data: bytes) -> Iterator[PlainRecord]:
+def unpack_batches(data: bytes | memoryview) -> Iterator[PlainRecord]:
     """The records of whole batches, in order. Control batches hold none."""
     for header in headers(data):
         yield from unpack_batch(data, header)
 
 
-def unpack_batch(data: bytes, header: BatchHeader) -> Iterator[PlainRecord]:
+def unpack_batch(data: bytes | memoryview, header: BatchHeader) -> Iterator[PlainRecord]:
     if header.transactional and header.attributes & 0x20:
         return
     stored = bytes(memoryview(data)[header.position + HEADER_BYTES : header.position + header.size])

@@ -6,12 +6,10 @@ fetch. What is read is checked (see `segment.py`) before anyone sees it.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
 
 from headgate_agent.log.block_cache import BlockCache, BlockKey
 from headgate_agent.log.disk_cache import DiskCache
@@ -26,10 +24,8 @@ from headgate_agent.log.segment import (
     stored_range,
     unpack_block,
 )
+from headgate_agent.shared_fetches import SharedFetches
 from headgate_agent.work import Inline, Work
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 # A first guess at the size of footer and index together: enough for a segment of some hundred blocks.
 _TAIL_GUESS = 4096
@@ -47,34 +43,6 @@ class SegmentRef:
     next_offset: int
     # Of the leader that committed it; batches of a stage get it when they are read.
     epoch: int = 0
-
-
-def seen(task: asyncio.Task[Any]) -> None:
-    """Looks at how a shared task ended, which nobody else does where all who waited have given up."""
-    if not task.cancelled():
-        task.exception()
-
-
-class SharedFetches(Generic[K, V]):
-    """Makes callers that want the same thing at the same time wait for one fetch. A failure is told to all of them."""
-
-    def __init__(self) -> None:
-        self._running: dict[K, asyncio.Task[V]] = {}
-
-    async def get(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V:
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.ensure_future(self._run(key, fetch))
-            task.add_done_callback(seen)
-            self._running[key] = task
-        # A caller that gives up leaves the fetch to the others.
-        return await asyncio.shield(task)
-
-    async def _run(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V:
-        try:
-            return await fetch()
-        finally:
-            del self._running[key]
 
 
 class SegmentReader:

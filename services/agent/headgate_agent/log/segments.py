@@ -5,13 +5,13 @@ Only the leader changes them, so its own copy stays true for as long as it leads
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
 
 from headgate_agent.log.contract import PartitionKey, SegmentInfo
 from headgate_agent.log.metadata import LogCatalog
-from headgate_agent.log.segment_reader import SegmentRef, seen
+from headgate_agent.log.segment_reader import SegmentRef
+from headgate_agent.shared_fetches import SharedFetches
 
 
 class Segments:
@@ -24,7 +24,7 @@ class Segments:
         self._list: list[SegmentInfo] = []
         self._ends: list[int] = []
         self._loaded = log_start >= committed
-        self._loading: asyncio.Task[None] | None = None
+        self._loading: SharedFetches[PartitionKey, None] = SharedFetches()
         # Grows with every segment that is added.
         self.added = 0
         self._bytes = 0
@@ -78,24 +78,16 @@ class Segments:
         return count
 
     async def _load(self) -> None:
-        if self._loaded:
-            return
-        if self._loading is None:
-            self._loading = asyncio.ensure_future(self._fetch())
-            self._loading.add_done_callback(seen)
-        # A caller that gives up leaves it to the others.
-        await asyncio.shield(self._loading)
+        if not self._loaded:
+            await self._loading.get(self._key, self._fetch)
 
     async def _fetch(self) -> None:
-        try:
-            listed = await self._catalog.segments(self._key, self._log_start, self._granted)
-            before = [info for info in listed if info.next_offset > self._log_start]
-            self._list[:0] = before
-            self._ends[:0] = [info.next_offset for info in before]
-            self._bytes += sum(info.size for info in before)
-            self._loaded = True
-        finally:
-            self._loading = None
+        listed = await self._catalog.segments(self._key, self._log_start, self._granted)
+        before = [info for info in listed if info.next_offset > self._log_start]
+        self._list[:0] = before
+        self._ends[:0] = [info.next_offset for info in before]
+        self._bytes += sum(info.size for info in before)
+        self._loaded = True
 
 
 def ref_of(info: SegmentInfo) -> SegmentRef:

@@ -70,6 +70,7 @@ def begin(
             offsets.committed,
             offsets.reserved,
             [producer_of(state) for state in acquired.producers],
+            acquired.producers_forgotten,
         ),
         settings_of(topic, settings.limits),
         wal=world.wal,

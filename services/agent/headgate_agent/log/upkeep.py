@@ -53,6 +53,8 @@ class UpkeepSettings:
     # unknown for so long, by this agent's own monotonic clock.
     orphan_grace: float = 3600.0
     wal_interval: float = 5.0
+    # Write-ahead files behind the one being written; what keeps an older one is uploaded without waiting for more.
+    wal_files: int = 3
 
 
 class Upkeep:
@@ -75,13 +77,23 @@ class Upkeep:
             self._every(one.merge_interval, "merging", self.merge),
             self._every(min(5.0, max(one.delete_grace, 0.05)), "deletion", self.delete_doomed),
             self._every(one.orphan_interval, "orphans", self.collect_orphans),
-            self._every(one.wal_interval, "wal", self.free_wal),
+            self._every(one.wal_interval, "wal", self.free_wal, sooner=self._world.wal.rolled),
         )
 
-    async def _every(self, interval: float, task: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def _every(
+        self, interval: float, task: str, work: Callable[[], Awaitable[object]], sooner: asyncio.Event | None = None
+    ) -> None:
+        """Does the work once in each interval, and when there is a reason to do it `sooner`."""
         while True:
             # Not all agents at once.
-            await asyncio.sleep(interval * self._world.source.uniform(0.9, 1.1))
+            pause = interval * self._world.source.uniform(0.9, 1.1)
+            if sooner is None:
+                await asyncio.sleep(pause)
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await sooner.wait()
+                sooner.clear()
             try:
                 await work()
             except Exception as error:
@@ -275,7 +287,7 @@ class Upkeep:
         return [name for name in keys if name not in in_use]
 
     async def free_wal(self) -> None:
-        """Removes write-ahead files that hold nothing which no segment has."""
+        """Removes write-ahead files that hold nothing which no segment has, and sees to it that there are not many."""
         await self._let_go_of_held()
         broker, wal = self._broker, self._world.wal
         needed = [wal.current_file]
@@ -284,6 +296,8 @@ class Upkeep:
             oldest = led.partition.oldest_wal_file
             if oldest is not None:
                 needed.append(oldest)
+                if oldest < wal.current_file - self._settings.wal_files:
+                    led.partition.hurry()
         if broker.edges.oldest_wal_file is not None:
             needed.append(broker.edges.oldest_wal_file)
         if not broker.retiring:

@@ -12,14 +12,18 @@ anything else is built, and refused to its callers. If the file cannot be cut ba
 `WalStopped`, because entries written over a tail of unknown fate would make recovery lie. The process then restarts
 and recovers.
 
-An entry is a kind, a small head and a body. Its frame:
+A file begins with its mark and its number (u64). An entry is a kind, a small head and a body. Its frame:
 
     length   u32   of head and body
-    crc      u32   CRC32C of the rest of the frame
+    crc      u32   CRC32C of the file's number (u64) and the rest of the frame
     sequence u64   grows by one with each entry, over all files
     kind     u8
     head     u16   length of the head
     head, body
+
+Files are written over what a former one has left, because a disk is quicker where nothing has to be allocated: what
+lies behind the last entry is of another number, so its checks fail. A file that is full is cut there before the next
+one is begun; only the last file can end in anything but an entry.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ from typing import Protocol
 
 from crc32c import crc32c
 
+# What a file begins with: the mark carries the version of the format.
+_BEGINNING = struct.Struct(">8sQ")
+_MARK = b"hgwal\0\0\2"
+_NUMBER = struct.Struct(">Q")
 _FRAME = struct.Struct(">IIQBH")
 FRAME_BYTES = _FRAME.size
 _CRC_FROM = 8
@@ -49,8 +57,10 @@ class WalRefused(RuntimeError):
 class WalFiles(Protocol):
     """Where the files are.
 
-    Contract: `write` returns when the buffers are durable at the end of the file, or raises `OSError`, and then the
-    end of the file is unknown until `cut` has returned. Files are numbered and come back from `numbers` in order.
+    Contract: what a new file holds is anything that was written to others before. `write` returns when the buffers are
+    durable from a position on, which is where the last write ended, or raises `OSError`, and then what is there and
+    behind it is unknown until `cut` has returned, which makes what is left durable and the rest gone. Files are
+    numbered and come back from `numbers` in order.
     """
 
     async def numbers(self) -> Sequence[int]: ...
@@ -59,7 +69,7 @@ class WalFiles(Protocol):
 
     async def create(self, number: int) -> None: ...
 
-    async def write(self, number: int, buffers: Sequence[bytes]) -> None: ...
+    async def write(self, number: int, position: int, buffers: Sequence[bytes]) -> None: ...
 
     async def cut(self, number: int, size: int) -> None: ...
 
@@ -153,6 +163,8 @@ class Wal:
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._stopped: str | None = None
+        # Set when a file was begun, so that one before it may not be needed any more. Whoever looks clears it.
+        self.rolled = asyncio.Event()
         # Groups, each with one fdatasync, and bytes of them, since the start.
         self.writes = 0
         self.bytes_written = 0
@@ -241,7 +253,7 @@ class Wal:
 
     async def _write_group(self, waiting: list[_Waiting]) -> None:
         group: list[_Waiting] = []
-        buffers: list[bytes] = []
+        frames_of: list[tuple[int, Frame]] = []
         sequence, total = self._sequence, 0
         for one in waiting:
             try:
@@ -253,18 +265,24 @@ class Wal:
             if frame is not None:
                 sequence += 1
                 total += FRAME_BYTES + frame.size
-                buffers.extend(_encode(sequence, frame))
+                frames_of.append((sequence, frame))
         try:
-            if buffers:
+            if frames_of:
                 if self._size and self._size + total > self._file_bytes:
+                    # What a former file left behind its end must not be taken for damage.
+                    await self._files.cut(self._number, self._size)
                     await self._roll()
-                await self._files.write(self._number, buffers)
+                buffers = [] if self._size else [_BEGINNING.pack(_MARK, self._number)]
+                for number, frame in frames_of:
+                    buffers.extend(_encode(self._number, number, frame))
+                total += 0 if self._size else _BEGINNING.size
+                await self._files.write(self._number, self._size, buffers)
         except OSError as error:
             await self._undo(group, error)
             return
         self._sequence = sequence
         self._size += total
-        self.writes += bool(buffers)
+        self.writes += bool(frames_of)
         self.bytes_written += total
         for one in group:
             one.item.written(self._number)
@@ -287,26 +305,47 @@ class Wal:
         await self._files.create(self._number + 1)
         self._number += 1
         self._size = 0
+        self.rolled.set()
 
 
 def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
-    """The whole entries at the start of a file's bytes, each with the position after it."""
-    position = 0
+    """The whole entries at the start of a file's bytes, each with the position after it. None where it was begun and
+    nothing written yet; `WalStopped` where it is of another version."""
+    if not _is_begun(data, number):
+        return
+    position, seed = _BEGINNING.size, _seed(number)
     while position + FRAME_BYTES <= len(data):
         length, crc, sequence, kind, head_length = _FRAME.unpack_from(data, position)
         end = position + FRAME_BYTES + length
         if end > len(data) or head_length > length:
             return
-        if crc32c(memoryview(data)[position + _CRC_FROM : end]) != crc:
+        if crc32c(memoryview(data)[position + _CRC_FROM : end], seed) != crc:
             return
         body_at = position + FRAME_BYTES + head_length
         yield Entry(sequence, number, kind, data[position + FRAME_BYTES : body_at], data[body_at:end]), end
         position = end
 
 
-def _encode(sequence: int, frame: Frame) -> list[bytes]:
+def _is_begun(data: bytes, number: int) -> bool:
+    mark = data[: len(_MARK)]
+    if _MARK.startswith(mark.rstrip(b"\0")) and mark != _MARK:
+        # Nothing, or what a power failure left of the first write.
+        return False
+    if mark != _MARK:
+        raise WalStopped(
+            f"file {number} is not of this version's format: start the version that wrote it, and stop it with SIGTERM "
+            "while the coordinator and the object store answer"
+        )
+    return data[len(_MARK) : _BEGINNING.size] == _NUMBER.pack(number)
+
+
+def _seed(number: int) -> int:
+    return crc32c(_NUMBER.pack(number))
+
+
+def _encode(file: int, sequence: int, frame: Frame) -> list[bytes]:
     rest = struct.pack(">QBH", sequence, frame.kind, len(frame.head)) + frame.head
-    crc = crc32c(rest)
+    crc = crc32c(rest, _seed(file))
     for part in frame.body:
         crc = crc32c(part, crc)
     return [struct.pack(">II", frame.size, crc) + rest, *frame.body]

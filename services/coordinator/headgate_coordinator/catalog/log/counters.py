@@ -14,8 +14,14 @@ _VALUE = select(counters.c.value).where(counters.c.name == bindparam("name_"))
 _SET = update(counters).where(counters.c.name == bindparam("name_")).values(value=bindparam("value_"))
 
 
+def last(tx: Tx, name: str) -> int:
+    """The last number that was given out; 0 before the first."""
+    value: int = tx.connection.execute(_VALUE, {"name_": name}).scalar_one()
+    return value
+
+
 def take(tx: Tx, name: str, count: int = 1) -> int:
     """The first of `count` numbers that follow each other, from 1 on."""
-    last: int = tx.connection.execute(_VALUE, {"name_": name}).scalar_one()
-    tx.connection.execute(_SET, {"name_": name, "value_": last + count})
-    return last + 1
+    before = last(tx, name)
+    tx.connection.execute(_SET, {"name_": name, "value_": before + count})
+    return before + 1

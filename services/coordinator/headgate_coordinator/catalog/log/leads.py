@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, insert, select, update
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import sessions
-from headgate_coordinator.catalog.log import edge_runs, partition_story, transfers
+from headgate_coordinator.catalog.log import counters, edge_runs, partition_story, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
 from headgate_coordinator.catalog.log.partitions import GRANT, name_of, ref_key
 from headgate_coordinator.catalog.log.schema import partition_epochs, partition_holes, partitions, producers, topics
@@ -89,6 +89,7 @@ _RECOVER = (
         committed=partitions.c.reserved,
         volume_id="",
         waiting=partition_rows.NOBODY_YET,
+        producers_forgotten=bindparam("producer_"),
         revision=bindparam("revision_"),
     )
 )
@@ -208,6 +209,7 @@ def _answer(
                 refusal=refusals.get(key, ""),
                 state=states.get(key),
                 producers=producer_states[key],
+                producers_forgotten=0 if key in refusals else rows[key].producers_forgotten,
                 epochs=epochs[key],
                 runs=runs[key],
             )
@@ -388,7 +390,11 @@ def _give_up(tx: Tx, rows: Collection[AnyRow]) -> None:
                 for row in rows
             ],
         )
-        tx.connection.execute(_RECOVER, [{"key_": row.key, "revision_": tx.revision} for row in rows])
+        # What was lost may have been all that a producer had written.
+        forgotten = counters.last(tx, counters.PRODUCER_ID)
+        tx.connection.execute(
+            _RECOVER, [{"key_": row.key, "producer_": forgotten, "revision_": tx.revision} for row in rows]
+        )
 
 
 def _say_waiting(tx: Tx, reasons: Mapping[str, str]) -> None:

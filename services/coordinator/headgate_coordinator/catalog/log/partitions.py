@@ -40,6 +40,7 @@ PARTITIONS = (
         partitions.c.bytes,
         partitions.c.volume_id,
         partitions.c.waiting,
+        partitions.c.producers_forgotten,
         partitions.c.revision,
         topics.c.name.label("topic"),
         topics.c.durability,

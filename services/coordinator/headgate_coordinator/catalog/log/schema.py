@@ -69,7 +69,8 @@ topics = Table(
 )
 
 # Records in [log_start, committed) are in segments. A leader of a WAL topic may acknowledge below `reserved`; while
-# that is above `committed`, only an agent with the volume may lead. An OBJECT topic reserves nothing: 0.
+# that is above `committed`, only an agent with the volume may lead. An OBJECT topic reserves nothing: 0. A producer
+# with an id above `producers_forgotten` that is not in `producers` has never written here; one up to it may have.
 partitions = Table(
     "partitions",
     metadata,
@@ -83,6 +84,7 @@ partitions = Table(
     Column("volume_id", Text, nullable=False),
     Column("waiting", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("producers_forgotten", BigInteger, server_default=text("0"), nullable=False),
     UniqueConstraint("topic_uid", "ordinal"),
     CheckConstraint("ordinal >= 0", name="ordinal"),
     CheckConstraint("bytes >= 0", name="bytes"),

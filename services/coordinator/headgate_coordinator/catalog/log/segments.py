@@ -63,6 +63,11 @@ _LAST_EPOCHS = (
 _DELETE_PRODUCER = delete(producers).where(
     producers.c.partition_key == bindparam("key_"), producers.c.producer_id == bindparam("producer_")
 )
+_FORGOTTEN = (
+    update(partitions)
+    .where(partitions.c.key == bindparam("key_"), partitions.c.producers_forgotten < bindparam("producer_"))
+    .values(producers_forgotten=bindparam("producer_"))
+)
 _SEGMENTS = select(
     segments.c.partition_key,
     segments.c.uid,
@@ -406,6 +411,7 @@ def forget_producers(tx: Tx, age: float, limit: int) -> int:
     if found:
         rows = [{"key_": row.partition_key, "producer_": row.producer_id} for row in found]
         tx.connection.execute(_DELETE_PRODUCER, rows)
+        tx.connection.execute(_FORGOTTEN, rows)
     return len(found)
 
 

@@ -16,7 +16,7 @@ from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import references, sessions
 from headgate_coordinator.catalog.agent_rows import DEFAULT_GROUP
-from headgate_coordinator.catalog.log import partition_story, settings, transfers
+from headgate_coordinator.catalog.log import counters, partition_story, settings, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
 from headgate_coordinator.catalog.log.schema import (
     edge_runs,
@@ -125,6 +125,8 @@ def insert_topics(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[log.Topic]:
     """Writes topics with all their partitions, with few statements however many there are."""
     partition_of = [(row, index) for row in rows for index in range(row["partitions"])]
     tx.connection.execute(_INSERT, list(rows))
+    # A producer that is older than the topic may have written to one of the same name, and does not begin anew.
+    older = counters.last(tx, counters.PRODUCER_ID)
     tx.connection.execute(
         _INSERT_PARTITIONS,
         [
@@ -133,6 +135,7 @@ def insert_topics(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[log.Topic]:
                 "topic_uid": row["uid"],
                 "ordinal": index,
                 "waiting": partition_rows.NOBODY_YET,
+                "producers_forgotten": older,
                 "revision": tx.revision,
                 **_NOTHING_YET,
             }

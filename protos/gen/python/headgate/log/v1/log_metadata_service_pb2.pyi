@@ -138,10 +138,15 @@ class AcquiredPartition(_message.Message):
     PRODUCERS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FORGOTTEN_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The new epoch; 0 where it was not granted."""
     refusal: _builtins.str
     """Why it was not granted: GRANT_CONFLICT, WAITS_FOR_VOLUME, NO_VOLUME, AGENT_NOT_ELIGIBLE, PARTITION_NOT_FOUND."""
+    producers_forgotten: _builtins.int
+    """A producer with an id above this one that is not among `producers` has never written here, so its first batch has
+    sequence 0. One with a lower id may have been forgotten, or is older than the partition.
+    """
     @_builtins.property
     def partition(self) -> Global___PartitionRef:
         """Which one."""
@@ -172,10 +177,11 @@ class AcquiredPartition(_message.Message):
         producers: _abc.Iterable[Global___ProducerState] | None = ...,
         epochs: _abc.Iterable[Global___EpochStart] | None = ...,
         runs: _abc.Iterable[Global___EdgeRun] | None = ...,
+        producers_forgotten: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "partition", b"partition", "producers", b"producers", "refusal", b"refusal", "runs", b"runs", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "partition", b"partition", "producers", b"producers", "producers_forgotten", b"producers_forgotten", "refusal", b"refusal", "runs", b"runs", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,134 @@
+"""Faults of plans: how many, when, of which kind, to whom, and how bad."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headgate_simulation.log_faults import STORE
+from headgate_simulation.plan import LEADER, AgentSpec, Fault
+
+
+# How long messages are held, which is about as long as a session lives, and how long after a moment that begins.
+_HELD_LASTS = (2.0, 8.0)
+_HELD_AFTER = (0.1, 2.0)
+
+
+class Moment(NamedTuple):
+    """When much happens at a time, and to which agent most of it."""
+
+    at: float
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKinds:
+    """What can go wrong in plans of one sort."""
+
+    # How often, what, and with whom: an agent, a coordinator, whoever leads at that moment, the object store (for one
+    # agent or for all), or any process.
+    kinds: Sequence[tuple[float, str, str]]
+    # How many there are, at least and at most.
+    count: tuple[int, int]
+    # Between which times those are spread that come alone.
+    between: tuple[float, float]
+    # How often one comes around a moment.
+    together: float
+    # How long one of a kind lasts, about, in seconds, and by which factors that differs.
+    lasts: Callable[[str], Sequence[float]]
+    spread: tuple[float, float]
+
+    def draw(
+        self, source: random.Random, agents: Sequence[AgentSpec], coordinators: int, moments: Sequence[Moment]
+    ) -> list[Fault]:
+        names = [agent.name for agent in agents]
+        leaders = [f"c{number}" for number in range(1, coordinators + 1)]
+        faults = []
+        for number in range(1, source.randint(*self.count) + 1):
+            moment = source.choice(moments) if source.random() < self.together else None
+            at = source.uniform(*self.between) if moment is None else around(source, moment, self.between[1])
+            struck = names if moment is None or source.random() < 0.4 else [moment.agent]
+            kind, target, arguments = self._fault(source, struck, leaders)
+            faults.append(
+                Fault(
+                    id=f"f{number}",
+                    at=round(at, 3),
+                    lasts=round(source.choice(self.lasts(kind)) * source.uniform(*self.spread), 3),
+                    kind=kind,
+                    target=target,
+                    arguments=tuple(arguments.items()),
+                )
+            )
+        return sorted(faults, key=lambda fault: fault.at)
+
+    def _fault(
+        self, source: random.Random, agents: Sequence[str], coordinators: Sequence[str]
+    ) -> tuple[str, str, dict[str, object]]:
+        (_, kind, whom) = source.choices(self.kinds, weights=[entry[0] for entry in self.kinds])[0]
+        agent, coordinator = source.choice(agents), source.choice(coordinators)
+        targets = {"agent": agent, "coordinator": coordinator, "leader": LEADER}
+        targets["any"] = source.choice([*agents, *coordinators])
+        if any(entry[2] == "store" for entry in self.kinds):
+            targets["store"] = STORE if source.random() < 0.5 else agent
+        other = coordinator if whom == "agent" else agent
+        return kind, targets[whom], _arguments(source, kind, other)
+
+
+def held(source: random.Random, agents: Sequence[AgentSpec], moments: Sequence[Moment]) -> list[Fault]:
+    """What somebody sends arrives late and all at a time. An agent that waits for an answer that long stops by its own
+    clock; the session of one that was silent to itself only, because the coordinator's answers were late, lives on."""
+    faults: list[Fault] = []
+
+    def add(kind: str, target: str, at: float) -> None:
+        lasts = round(source.uniform(*_HELD_LASTS), 3)
+        faults.append(Fault(f"h{len(faults) + 1}", round(at, 3), lasts, kind, target))
+
+    for _ in range(source.choice((0, 1, 1, 2))):
+        moment = source.choice(moments)
+        struck = moment.agent if source.random() < 0.7 else source.choice(agents).name
+        add("held", struck, moment.at + source.uniform(*_HELD_AFTER))
+        if source.random() < 0.7:
+            add(source.choice(("held", "held", "crash")), LEADER, moment.at + source.uniform(*_HELD_AFTER))
+    return faults
+
+
+def around(source: random.Random, moment: Moment, latest: float) -> float:
+    return min(moment.at + source.uniform(-0.3, 0.7), latest)
+
+
+def _arguments(source: random.Random, kind: str, other: str) -> dict[str, object]:
+    """How bad a fault of a kind is; `other` is whom it is with, where it is between two."""
+    arguments: dict[str, object] = {}
+    match kind:
+        case "partition" | "one-way":
+            arguments["other"] = other
+        case "slow" | "depose":
+            arguments["factor"] = source.choice((20.0, 200.0, 1000.0))
+        case "late-answers":
+            arguments["tail"] = source.choice((0.4, 1.0, 3.0))
+        case "lossy":
+            arguments["loss"] = source.choice((0.1, 0.3, 0.6))
+        case "duplicating":
+            arguments["share"] = source.choice((0.3, 0.8))
+        case "commit-fails" | "commit-lost" | "store-fails" | "store-lost":
+            arguments["share"] = source.choice((0.1, 0.5, 1.0))
+        case "commit-pauses":
+            arguments["delay"] = source.choice((0.5, 2.0, 5.0))
+        case "store-slow":
+            arguments["delay"] = source.choice((0.3, 1.0, 6.0))
+        case "crash-at-commit" | "crash-at-journal":
+            arguments["after"] = source.random() < 0.6
+        case "crash-at-wal":
+            arguments["when"] = source.choice(("before", "unsynced", "unsynced", "unsynced", "synced"))
+            arguments["power"] = source.random() < 0.7
+        case "crash-at-upload":
+            arguments["when"] = source.choice(("before", "after", "after"))
+        case "disk-full":
+            arguments["broken"] = source.random() < 0.4
+        case "wall-clock":
+            arguments["by"] = source.choice((-86400.0, -30.0, 30.0, 86400.0))
+        case "runs-break":
+            arguments["transient"] = source.random() < 0.7
+    return arguments

@@ -1,0 +1,53 @@
+"""An agent that is gone is listed a little longer, and not for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import cast
+
+from headgate_agent.kafka.brokers import Brokers
+from headgate_agent.log.access import ClusterView, Peer
+from headgate_common.clock import SystemClock
+
+
+class HandClock(SystemClock):
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Peers:
+    def __init__(self, *peers: Peer) -> None:
+        self.known = {peer.name: peer for peer in peers}
+
+    def peers(self) -> Iterable[Peer]:
+        return self.known.values()
+
+
+def peer(name: str, node: int, address: str = "h:1") -> Peer:
+    return Peer(name, node, "h:2", address, "", "default", present=True)
+
+
+def test_one_that_is_gone_is_listed_for_a_while() -> None:
+    clock, view = HandClock(), Peers(peer("b", 2), peer("a", 1))
+    brokers = Brokers(cast(ClusterView, view), clock, 10.0)
+    assert [one.name for one in brokers.listed()] == ["a", "b"]
+    view.known["a"] = replace(view.known["a"], present=False)
+    clock.now = 10.0
+    assert [one.name for one in brokers.listed()] == ["a", "b"]
+    clock.now = 10.1
+    assert [one.name for one in brokers.listed()] == ["b"]
+
+
+def test_one_that_came_back_elsewhere_is_listed_there() -> None:
+    view = Peers(peer("a", 1))
+    brokers = Brokers(cast(ClusterView, view), HandClock(), 10.0)
+    brokers.listed()
+    view.known["a"] = peer("a", 1, "h:3")
+    assert [one.kafka_address for one in brokers.listed()] == ["h:3"]
+
+
+def test_one_without_a_kafka_port_is_no_broker() -> None:
+    assert Brokers(cast(ClusterView, Peers(peer("a", 1, ""))), HandClock(), 10.0).listed() == []
