@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -95,10 +96,12 @@ class ConversingTransport(Transport, Protocol):
     ) -> AsyncIterator[Message]: ...
 
 
+@cache
 def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+@cache
 def method_of(descriptor: MethodDescriptor) -> Method:
     service = descriptor.containing_service
     if descriptor.client_streaming and not descriptor.server_streaming:

@@ -5,6 +5,10 @@ in the same order, less what SQLAlchemy does around every single execution (even
 metadata), which would be most of the time of a run. A statement that needs more than that (defaults made in Python,
 expressions that are expanded in unusual ways) takes SQLAlchemy's own way on the same connection. `test_database.py`
 holds the two against each other.
+
+A connection serves one run after the other, because SQLite then prepares each statement once and not anew in every run.
+All that a run does is one transaction, taken back at its end; what commits or rolls back for the run is a savepoint
+inside it.
 """
 
 from __future__ import annotations
@@ -28,15 +32,24 @@ _OWN = -1
 
 
 class FastDatabase(InlineDatabase):
-    """`InlineDatabase` with a `FastConnection`."""
+    """An empty `InlineDatabase` with a `FastConnection`, on a connection of an earlier one where there is one."""
 
-    def __init__(self, image: bytes | None = None) -> None:
-        super().__init__(image)
-        self.slow = self.connection
-        self.connection = cast(Connection, FastConnection(self.slow, self.raw))
+    begin_write = begin_read = "SAVEPOINT work"
+
+    def __init__(self) -> None:
+        if _SPARE:
+            self.connection, self.raw, self.head = _SPARE.pop()
+            self.stores = []
+        else:
+            super().__init__()
+            self.connection = cast(Connection, FastConnection(self.connection, self.raw))
+        self._empty = self.head
+        self.raw.execute("BEGIN IMMEDIATE")
 
     def close(self) -> None:
-        self.slow.close()
+        """Everything since the beginning is taken back, and the connection is kept for the next."""
+        self.raw.execute("ROLLBACK")
+        _SPARE.append((self.connection, self.raw, self._empty))
 
 
 class Rows:
@@ -245,19 +258,22 @@ class FastConnection:
 
 
 class _Transaction:
-    """A transaction that its store has begun, or is about to, with a statement of its own."""
+    """A transaction that its store has begun, or is about to, with a statement of its own: a savepoint."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_over", "_raw")
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
+        self._over = False
 
     def commit(self) -> None:
-        self._raw.execute("COMMIT")
+        self._raw.execute("RELEASE work")
+        self._over = True
 
     def rollback(self) -> None:
-        if self._raw.in_transaction:
-            self._raw.execute("ROLLBACK")
+        if not self._over:
+            self._raw.execute("ROLLBACK TO work")
+            self.commit()
 
     def __enter__(self) -> _Transaction:
         return self
@@ -266,6 +282,8 @@ class _Transaction:
         self.rollback()
 
 
+# Connections that no run uses now, each to an empty catalog, and its revision.
+_SPARE: list[tuple[Connection, sqlite3.Connection, int]] = []
 _COMPILED: dict[Any, Any] = {}
 _KNOWN: dict[tuple[int, tuple[str, ...], bool], tuple[Any, Any, Any, Any]] = {}
 _PREPARED: dict[Any, Any] = {}

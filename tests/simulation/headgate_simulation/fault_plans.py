@@ -11,9 +11,9 @@ from headgate_simulation.log_faults import STORE
 from headgate_simulation.plan import LEADER, AgentSpec, Fault
 
 
-# How long messages are held, which is about as long as a session lives, and how long after a moment that begins.
-_HELD_LASTS = (2.0, 8.0)
-_HELD_AFTER = (0.1, 2.0)
+# Calls of agents about partitions, each of which changes the catalog, if it may.
+_COMMITTING = ("CompleteTransfers", "CompleteTransfers", "StartTransfers", "AnswerTransfers", "AcquirePartitions")
+_COMMITTING += ("ReleasePartitions", "CommitSegments", "ReserveOffsets")
 
 
 class Moment(NamedTuple):
@@ -76,21 +76,26 @@ class FaultKinds:
         return kind, targets[whom], _arguments(source, kind, other)
 
 
-def held(source: random.Random, agents: Sequence[AgentSpec], moments: Sequence[Moment]) -> list[Fault]:
-    """What somebody sends arrives late and all at a time. An agent that waits for an answer that long stops by its own
-    clock; the session of one that was silent to itself only, because the coordinator's answers were late, lives on."""
+def late(source: random.Random, moments: Sequence[Moment]) -> list[Fault]:
+    """Messages that come late. All at a time: an agent whose messages are held loses its session; one that hears
+    nothing of the coordinator stops by its own clock, and its session lives on. Or those of one method, so that what
+    was sent before a leader stopped comes when it leads again."""
     faults: list[Fault] = []
 
-    def add(kind: str, target: str, at: float) -> None:
-        lasts = round(source.uniform(*_HELD_LASTS), 3)
-        faults.append(Fault(f"h{len(faults) + 1}", round(at, 3), lasts, kind, target))
+    def add(kind: str, target: str, at: float, **arguments: object) -> None:
+        lasts = round(source.uniform(2.0, 8.0), 3)
+        faults.append(Fault(f"l{len(faults) + 1}", round(at, 3), lasts, kind, target, tuple(arguments.items())))
 
-    for _ in range(source.choice((0, 1, 1, 2))):
+    for _ in range(source.choice((0, 1, 2, 2))):
         moment = source.choice(moments)
-        struck = moment.agent if source.random() < 0.7 else source.choice(agents).name
-        add("held", struck, moment.at + source.uniform(*_HELD_AFTER))
-        if source.random() < 0.7:
-            add(source.choice(("held", "held", "crash")), LEADER, moment.at + source.uniform(*_HELD_AFTER))
+        match source.randrange(5):
+            case 0:
+                add("held", moment.agent, moment.at + source.uniform(0.1, 2.0))
+            case 1:
+                add("held", LEADER, moment.at, after="StartTransfers")
+            case _:
+                add("late-requests", source.choice(_COMMITTING), moment.at, by=source.choice((2.0, 5.0)))
+                add("late-replies", "RenewSession", moment.at, by=source.choice((2.0, 5.0)))
     return faults
 
 

@@ -27,6 +27,8 @@ class Faults:
         self._active: dict[str, Fault] = {}
         # Faults whose target was chosen when they began.
         self._struck: dict[str, Fault] = {}
+        # Faults that have seen what they waited for.
+        self._ripe: set[str] = set()
 
     def begin(self, fault: Fault) -> None:
         if fault.target == LEADER:
@@ -48,6 +50,13 @@ class Faults:
             self._world.trace.note(fault.target, "healed", fault.id, detail=fault.kind)
             self.apply()
 
+    def answered(self, server: str, method: str) -> None:
+        """A call was answered, and its answer is about to be sent: faults that wait for it begin behind the answer."""
+        for fault in self._active.values():
+            if fault.target == server and fault.get("after") == method and fault.id not in self._ripe:
+                self._ripe.add(fault.id)
+                self._world.loop.call_soon(self.apply)
+
     def heal(self) -> None:
         """Nothing is wrong any more, from now on."""
         self._active.clear()
@@ -57,6 +66,7 @@ class Faults:
     def apply(self) -> None:
         for (sender, receiver), link in self._world.network.links().items():
             self.set_link(sender, receiver, link)
+        self._set_late_methods()
         for name, store in self._world.store_faults.items():
             self._set_store(name, store)
         for name, runner in self._world.run_faults.items():
@@ -79,7 +89,7 @@ class Faults:
                 link.blocked += 1
             elif (fault.kind == "slow" and touches) or (fault.kind == "depose" and sender == fault.target):
                 link.slow = max(link.slow, _number(fault.get("factor", 1.0)))
-            elif fault.kind == "held" and sender == fault.target:
+            elif fault.kind == "held" and sender == fault.target and self._has_come(fault):
                 link.held_until = max(link.held_until, fault.at + fault.lasts)
             elif fault.kind == "lossy" and touches:
                 link.loss = max(link.loss, _number(fault.get("loss", 0.0)))
@@ -87,6 +97,18 @@ class Faults:
                 link.tail, link.tail_share = _number(fault.get("tail", 0.0)), 0.5
             elif fault.kind == "duplicating" and touches and "client" not in sender:
                 link.duplication = max(link.duplication, _number(fault.get("share", 0.0)))
+
+    def _set_late_methods(self) -> None:
+        network = self._world.network
+        for kind, late in (("late-requests", network.late_requests), ("late-replies", network.late_answers)):
+            late.clear()
+            for fault in self._active.values():
+                if fault.kind == kind:
+                    late[fault.target] = max(late.get(fault.target, 0.0), _number(fault.get("by", 0.0)))
+
+    def _has_come(self, fault: Fault) -> bool:
+        """Whether what the fault waits for has happened, if it waits for anything."""
+        return fault.get("after") is None or fault.id in self._ripe
 
     def _set_store(self, name: str, store: StoreFaults) -> None:
         store.unreachable = 0
@@ -105,11 +127,10 @@ class Faults:
 
 
 def _blocks(fault: Fault, sender: str, receiver: str) -> bool:
-    other = str(fault.get("other", ""))
     if fault.kind == "partition":
-        return {sender, receiver} == {fault.target, other}
+        return {sender, receiver} == {fault.target, str(fault.get("other", ""))}
     if fault.kind == "one-way":
-        return (sender, receiver) == (fault.target, other)
+        return sender == fault.target and receiver == str(fault.get("other", ""))
     return fault.kind == "isolate" and fault.target in (sender, receiver)
 
 

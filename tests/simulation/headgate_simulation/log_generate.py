@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from headgate_simulation.fault_plans import FaultKinds, Moment, around, held
+from headgate_simulation.fault_plans import FaultKinds, Moment, around, late
 from headgate_simulation.plan import AgentSpec, LogPlan, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
@@ -30,9 +30,9 @@ def generate(seed: int) -> Plan:
     operations.workload()
     weather = _weather(source)
     faults = _FAULTS.draw(source, agents, coordinators, moments)
-    # From a stream of its own: kept parts of older seeds stay what they are.
+    lateness = stream(seed, "late")
     moves = [Moment(made.at, str(made["name"])) for made in operations.made if made.kind in ("join", "leave")]
-    faults += held(stream(seed, "held"), agents, moves or moments)
+    faults += late(lateness, moves or moments)
     return Plan(
         seed=seed,
         agents=agents,
@@ -44,6 +44,7 @@ def generate(seed: int) -> Plan:
         faults=tuple(faults),
         heals=SETTLED + SPAN + 1.0,
         log=LogPlan(
+            session_ttl=lateness.choice((1.5, 2.0, 6.0)),
             object_delay=source.choice((0.005, 0.05, 0.3)),
             object_timeout=source.choice((0.5, 2.0)),
             reserve_ahead=source.choice((5, 20, 1000)),

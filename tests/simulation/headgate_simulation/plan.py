@@ -65,7 +65,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong at `at` and is over after `lasts`. `kind` is a name of `faults.FAULTS`."""
+    """Something that goes wrong at `at` and is over after `lasts`. `kind` is one that `faults.py` knows."""
 
     id: str
     at: float
@@ -110,6 +110,8 @@ class Weather:
 class LogPlan:
     """How the log behaves all through a run that has one. Small numbers, so that every limit is reached."""
 
+    # How long agents' sessions live without a renewal: shorter than some messages take.
+    session_ttl: float = 6.0
     # The longest that a request to the object store takes.
     object_delay: float = 0.02
     # How long an agent waits for one.

@@ -6,6 +6,7 @@ Contract, on top of that of `dispatch.Transport`:
 - A message takes the delay of its link, drawn for each message, so messages overtake each other. It is lost with the
   link's loss, and while the link's direction is blocked. A lost answer is a call that happened although its caller
   timed out. A duplicated request is handled twice; only the first answer reaches the caller.
+- Requests or answers of one method may come late while all others do not, as if each had a connection of its own.
 - What is sent while a link's direction is held arrives when that is over, as from the buffers of a connection that was
   cut and came back: also requests whose callers have given up long since.
 - An address where nobody listens refuses: UNREACHABLE. A process that dies with calls in flight resets some of them at
@@ -28,6 +29,7 @@ from typing import Any
 from google.protobuf.message import Message
 from google.rpc import status_pb2
 
+from headgate_common import dispatch
 from headgate_common.dispatch import Call, Dispatcher, Method
 from headgate_common.errors import (
     CANCELLED,
@@ -44,12 +46,32 @@ from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
 
 STREAM_WINDOW = 16
+# How many messages are remembered to have been checked.
+KEPT = 4096
 # The operation on whose behalf a call is made; servers that answer the call see it too.
 CAUSE: ContextVar[str] = ContextVar("headgate_simulation_cause", default="")
 # How long a broken connection goes unnoticed by whoever only listens on it.
 KEEPALIVE = 4.0
 # Over which time messages that were held arrive, in any order.
 HELD_SPREAD = 0.5
+
+
+_check = dispatch.check
+# Messages that were found to keep the rules of their proto.
+_kept: dict[tuple[type[Message], bytes], None] = {}
+
+
+def _check_once(request: Message) -> None:
+    """The same bytes keep the same rules, and calls repeat: what passed is not checked again in this process."""
+    key = (type(request), request.SerializeToString(deterministic=True))
+    if key not in _kept:
+        _check(request)
+        if len(_kept) >= KEPT:
+            _kept.clear()
+        _kept[key] = None
+
+
+vars(dispatch)["check"] = _check_once
 
 
 @dataclass(slots=True)
@@ -127,6 +149,9 @@ class Network:
         self._endpoints: dict[str, _Endpoint] = {}
         self._names: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        # By how much requests and answers of single methods come later than all others, at most.
+        self.late_requests: dict[str, float] = {}
+        self.late_answers: dict[str, float] = {}
         self._context = Domain("network").context
 
     def link(self, sender: str, receiver: str) -> Link:
@@ -171,11 +196,14 @@ class Network:
     def transport(self, name: str, domain: Domain) -> SimulatedTransport:
         return SimulatedTransport(self, name, domain)
 
-    def post(self, link: Link, deliver: Callable[..., None], *args: Any) -> bool:
-        """Sends one message; False if it is lost, which the sender of course does not learn."""
+    def post(self, link: Link, deliver: Callable[..., None], *args: Any, late: float | None = None) -> bool:
+        """Sends one message, at most `late` later than the link would; False if it is lost, which the sender of course
+        does not learn."""
         delay = link.draw(self.loop.time())
         if delay is None:
             return False
+        if late is not None:
+            delay += late * link.source.random()
         self.loop.call_later(delay, deliver, *args, context=self._context)
         return True
 
@@ -262,7 +290,7 @@ class _UnaryCall:
         self._timer = loop.call_at(self._until, self._expire)
         self._endpoint: _Endpoint | None = None
         self._cause = CAUSE.get()
-        network.post(self._path.there, self._arrive, True)
+        network.post(self._path.there, self._arrive, True, late=network.late_requests.get(path.method.name))
         if self._path.there.duplication and self._path.there.source.random() < self._path.there.duplication:
             late = self._path.there.source.uniform(0.0, 5.0)
             loop.call_later(late, self._arrive, False, context=network._context)
@@ -330,7 +358,8 @@ class _UnaryCall:
         self._network.answered(token, self._path.caller, self._path.method, request, told)
         if first:
             endpoint.exchanges.pop(self._path.number, None)
-            self._network.post(self._path.back, self._settle, outcome)
+            late = self._network.late_answers.get(self._path.method.name)
+            self._network.post(self._path.back, self._settle, outcome, late=late)
         # An error knows this frame by its traceback (see `SimulatedTransport.call`).
         del told
 

@@ -13,7 +13,7 @@ import logging
 import traceback
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate_agent.fragments.registry import FragmentRegistry
@@ -67,6 +67,14 @@ class Result:
     trace: Trace
 
 
+def _config(plan: Plan) -> CoordinatorConfig:
+    """That of production, but for what the plan says."""
+    config = CoordinatorConfig()
+    if plan.log is None:
+        return config
+    return replace(config, timings=replace(config.timings, session_ttl=plan.log.session_ttl))
+
+
 class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -83,7 +91,7 @@ class World:
         self.store_faults: dict[str, StoreFaults] = {}
         self.run_faults: dict[str, RunFaults] = {}
         self.runners: dict[str, ScriptedRunner] = {}
-        self.config = CoordinatorConfig()
+        self.config = _config(plan)
         self.processes: dict[str, Process] = {}
         # Names of the processes that should be up, faults aside.
         self.wanted: dict[str, None] = {}
@@ -185,6 +193,7 @@ class World:
         with self.checking():
             failed = isinstance(told, HeadgateError)
             if self.log is not None and isinstance(token, str):
+                self.faults.answered(token, method.name)
                 self.log.answered(token, method, request, told)
             if method.name in COMMANDS:
                 self._obeyed(token, caller, method, request, told.reason.name if failed else "OK")

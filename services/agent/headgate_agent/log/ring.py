@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 VIRTUAL_NODES = 150
 # How far above its fair share of a topic's partitions a zone may go. Less slack spreads better and moves more when
@@ -53,23 +54,27 @@ class Member:
     group: str = "default"
 
 
+# What is done by one agent for all is looked up again and again, mostly among the same members.
+@lru_cache(maxsize=64)
+def _laid_out(members: tuple[Member, ...]) -> tuple[tuple[int, ...], tuple[Member, ...]]:
+    """All places on the ring in order, and who stands there."""
+    # Two places may collide; the name decides, so that the order of `members` does not.
+    points = sorted(
+        (place(f"{member.name}:vn{index}"), member.name, member) for member in members for index in range(VIRTUAL_NODES)
+    )
+    return tuple(point for point, _, _ in points), tuple(member for _, _, member in points)
+
+
 @dataclass(slots=True)
 class Ring:
     """The ring of one group's members. Immutable once made; make a new one when membership changes."""
 
     members: Sequence[Member]
-    _places: list[int] = field(init=False)
-    _owners: list[Member] = field(init=False)
+    _places: Sequence[int] = field(init=False)
+    _owners: Sequence[Member] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Two places may collide; the name decides, so that the order of `members` does not.
-        points = sorted(
-            (place(f"{member.name}:vn{index}"), member.name, member)
-            for member in self.members
-            for index in range(VIRTUAL_NODES)
-        )
-        self._places = [point for point, _, _ in points]
-        self._owners = [member for _, _, member in points]
+        self._places, self._owners = _laid_out(tuple(self.members))
 
     def leaders(self, topic: str, partitions: int) -> list[str]:
         """The leader of each partition of a topic, by index. Empty names where the group has no member."""

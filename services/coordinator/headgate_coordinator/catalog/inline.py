@@ -69,6 +69,10 @@ def _raw(connection: Connection) -> sqlite3.Connection:
 class InlineDatabase:
     """A catalog in memory. Holds committed state only; a store that crashes leaves it as the last commit did."""
 
+    # How its transactions begin.
+    begin_write = "BEGIN IMMEDIATE"
+    begin_read = "BEGIN"
+
     def __init__(self, image: bytes | None = None) -> None:
         self.connection = _engine().connect()
         self.raw = _raw(self.connection)
@@ -195,7 +199,7 @@ class InlineStore:
         connection, raw = database.connection, database.raw
         transaction = connection.begin()
         try:
-            raw.execute("BEGIN IMMEDIATE")
+            raw.execute(database.begin_write)
             work = [(operation, term)]
             done = run_group(connection, work, last=database.head, now=self._now(), ids=self._ids, aborts=_never)
             (outcome,) = done.outcomes
@@ -222,7 +226,7 @@ class InlineStore:
         before = raw.total_changes
         transaction = connection.begin()
         try:
-            raw.execute("BEGIN")
+            raw.execute(self.database.begin_read)
             result = operation(Tx(connection, self._now(), self.database.head, self._ids))
         finally:
             transaction.rollback()
