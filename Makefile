@@ -43,10 +43,11 @@ bench: $(STAMP) ## Run one benchmark: make bench NAME=create_query (no NAME list
 simulate: $(STAMP) ## Run the simulator: SEEDS=n runs n seeds, SEED=n replays one, neither runs until a failure
 	@$(PYTHON) tools/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(STAMP) ## Break real servers under load, check that nothing is lost: HOURS=n, SEED=n, WHAT=log or queries
-	@$(PYTHON) -m tests.chaos.$(if $(filter queries,$(WHAT)),queries,campaign)
+chaos: $(STAMP) ## Break real servers under load: the log for HOURS=n (1), then queries with KILLS=n (50) of each process; SEED=n, WHAT=log or queries
+	@$(if $(filter queries,$(WHAT)),,$(PYTHON) -m tests.chaos.campaign)
+	@$(if $(filter log,$(WHAT)),,$(PYTHON) -m tests.chaos.queries)
 
-demo: $(STAMP) ## From nothing to a running cluster that survives the loss of an agent, in under a minute
+demo: $(STAMP) ## From nothing to a running query that survives the loss of an agent and of the engine, in about two minutes
 	@$(PYTHON) tools/demo.py
 
 demo-cluster: $(STAMP) ## The same on real servers: Kafka, PostgreSQL, MinIO and a Spark standalone cluster

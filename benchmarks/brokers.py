@@ -160,6 +160,9 @@ def consume(broker: Broker, topic: str, partitions: int, load: Load) -> float:
             "fetch.max.bytes": 52_428_800,
             "max.partition.fetch.bytes": max(load.batch * 4, 1_048_576),
             "queued.max.messages.kbytes": 131_072,
+            # It asks for no more while it holds 100,000 records, and looks again only after this long, a second by
+            # default: with small records that would be all that is measured.
+            "fetch.queue.backoff.ms": 5,
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

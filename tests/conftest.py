@@ -37,6 +37,9 @@ _TOGETHER = frozenset(
     {
         "tests/e2e/engine/test_crashes.py",
         "tests/e2e/engine/test_s3.py",
+        "tests/e2e/queries/test_kills.py",
+        "tests/e2e/queries/test_lost_agents.py",
+        "tests/e2e/queries/test_select.py",
         "tests/e2e/sdk/test_docs.py",
         "tests/e2e/sdk/test_examples.py",
         "tests/integration/planner_spark/test_corpus_in_spark.py",
@@ -45,7 +48,7 @@ _TOGETHER = frozenset(
     }
 )
 # Every Java that a test starts: it lives for a minute, in which compiling well costs more than it gains.
-_SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _LOGGED = ("postgres", "kafka", "minio")
 
 

@@ -1,17 +1,22 @@
-"""A fault campaign on the log: three agents, Postgres and MinIO, producers that never stop, and everything that breaks.
+"""A fault campaign on the log: three agents, Postgres and MinIO, producers and consumers that never stop, and
+everything that breaks.
 
-`run` ends by itself after `seconds`, heals everything, reads all partitions by two different ways, and answers what did
-not hold. The same seed strikes in the same order; what happens in between is up to the machine.
+Consumers follow all partitions from the start, by a stock Kafka client and over gRPC, so that what is shown and taken
+back while something is broken is seen. `run` ends by itself after `seconds`, heals everything, reads all partitions
+once more by both ways, and answers what did not hold. The same seed strikes in the same order; what happens in between
+is up to the machine.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,9 +28,17 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from headgate.log import v1 as log_api
 from headgate.log.v1 import log_service_pb2_grpc, topic_service_pb2_grpc
-from tests.chaos.clients import SteadyProducer, places, read_to_end
+from tests.chaos.clients import (
+    Follower,
+    GrpcFollower,
+    KafkaFollower,
+    SteadyProducer,
+    catch_up,
+    places,
+    read_to_end,
+)
 from tests.chaos.faults import Fault, plan
-from tests.chaos.history import History, Hole, Place, Read, violations
+from tests.chaos.history import Followed, History, Hole, Place, Read, violations
 from tests.chaos.moved_clock import move
 from tests.chaos.servers import LogAgent, restartable_coordinator, running_log_agent
 from tests.servers.minio import Bucket
@@ -44,8 +57,9 @@ PAUSE = (0.5, 2.0)
 # How far clocks are moved: further than any grace time, and less than topics of the campaign keep their records.
 WEEKS = 14 * 86_400.0
 HEALED = 120.0
-# One campaign of `make chaos`.
+# One campaign of `make chaos`, and the shortest one that is worth its start.
 SPAN = 300.0
+LEAST_SPAN = 60.0
 
 
 @dataclass(slots=True)
@@ -65,12 +79,25 @@ class Cluster:
 class Outcome:
     violations: list[str] = field(default_factory=list)
     acknowledged: int = 0
-    strokes: dict[str, int] = field(default_factory=dict)
+    # Read by all consumers together before everything was healed.
+    followed: int = 0
+    # How often each kind of fault struck.
+    strokes: Counter[str] = field(default_factory=Counter)
     holes: int = 0
 
     def __str__(self) -> str:
         struck = ", ".join(f"{name} {count}" for name, count in sorted(self.strokes.items()))
-        return f"{self.acknowledged} records acknowledged, {self.holes} holes; {struck}"
+        return (
+            f"{self.acknowledged} records acknowledged, {self.followed} read while things broke, {self.holes} holes; "
+            f"{self.strokes.total()} faults: {struck}"
+        )
+
+    def add(self, other: Outcome) -> None:
+        self.violations += other.violations
+        self.acknowledged += other.acknowledged
+        self.followed += other.followed
+        self.strokes += other.strokes
+        self.holes += other.holes
 
 
 @contextmanager
@@ -166,7 +193,7 @@ def run(
     folder: Path, catalog: str, bucket: Bucket, *, seed: int, seconds: float, say: Callable[[str], None]
 ) -> Outcome:
     outcome, history = Outcome(), History()
-    with cluster(folder, catalog, bucket) as made:
+    with cluster(folder, catalog, bucket) as made, ExitStack() as stack:
         create_topics(made.bootstrap)
         all_places = [place for topic in TOPICS for place in places(topic, PARTITIONS)]
         producers = [
@@ -174,7 +201,14 @@ def run(
             for place in all_places
             for number in range(2)
         ]
+        followers: list[Follower] = [KafkaFollower("a Kafka consumer", made.bootstrap, all_places)]
+        agents = [agent.address for agent in made.agents]
+        followers += [GrpcFollower("a consumer over gRPC", agents, place) for place in all_places]
+        for follower in followers:
+            stack.callback(follower.stop)
         strike(made, seed, seconds, outcome, history, say)
+        while_broken = {(one.name, place): len(read) for one in followers for place, read in one.read.items()}
+        outcome.followed = sum(while_broken.values())
         say("healed; waiting for what is still under way")
         deadline = time.monotonic() + HEALED
         for producer in producers:
@@ -189,7 +223,20 @@ def run(
         for place in all_places:
             starts[place], read = read_to_end(made.bootstrap, place, HEALED)
             reads[place] = [read, tail(made.agents[place.partition % AGENTS].address, place)]
-        outcome.violations += violations(history, reads, holes, starts, lambda place: TOPICS[place.topic] == "WAL")
+        catch_up(followers, {place: found[0][-1][0] + 1 if found[0] else 0 for place, found in reads.items()}, HEALED)
+        followed: dict[Place, list[Followed]] = {place: [] for place in all_places}
+        for follower in followers:
+            outcome.violations += follower.problems
+            for place, seen in follower.read.items():
+                followed[place].append(Followed(follower.name, list(seen)))
+        outcome.violations += violations(
+            history, reads, holes, starts, lambda place: TOPICS[place.topic] == "WAL", followed
+        )
+        for (name, place), count in while_broken.items():
+            if count == 0:
+                outcome.violations.append(
+                    f"{place}: {name} read nothing before everything was healed: it proves nothing"
+                )
         if history.count < seconds * RATE:
             outcome.violations.append(f"only {history.count} records were acknowledged: the campaign proves little")
     return outcome
@@ -208,8 +255,8 @@ def strike(
         for at, begins, fault in moments:
             time.sleep(max(0.0, began + at - time.monotonic()))
             if begins:
-                say(f"{at:6.1f} s  {fault.name} ({history.count} acknowledged)")
-                outcome.strokes[fault.name.split()[-1]] = outcome.strokes.get(fault.name.split()[-1], 0) + 1
+                say(f"{at:6.1f} s of {seconds:.0f}  {fault.name} ({history.count} acknowledged)")
+                outcome.strokes[fault.kind] += 1
                 _if_alive(fault.strike)
             else:
                 _if_alive(fault.heal)
@@ -273,23 +320,39 @@ def main() -> int:
     first = int(os.environ.get("SEED", str(random.randrange(1_000_000))))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     until = time.monotonic() + hours * 3600
+    total, campaigns = Outcome(), 0
     with tempfile.TemporaryDirectory(prefix="headgate-chaos-") as name, ExitStack() as stack:
         folder = Path(name)
         postgres = stack.enter_context(running_postgres(folder / "postgres.log"))
         minio = stack.enter_context(running_minio(folder / "minio.log"))
-        seed = first
-        while time.monotonic() < until:
+        while not total.violations and (left := until - time.monotonic()) > (LEAST_SPAN if campaigns else 0.0):
+            seed = first + campaigns
             own = folder / str(seed)
             own.mkdir()
-            print(f"chaos: seed {seed}", flush=True)
+            seconds = min(SPAN, max(LEAST_SPAN, left))
+            print(f"chaos: seed {seed}, {seconds:.0f} s, {left / 3600:.2f} hours left", flush=True)
             with postgres.fresh_database() as catalog:
-                outcome = run(own, catalog, minio.fresh_bucket(), seed=seed, seconds=SPAN, say=_say)
-            print(f"chaos: {outcome}", flush=True)
+                outcome = run(own, catalog, minio.fresh_bucket(), seed=seed, seconds=seconds, say=_say)
+            print(f"chaos: seed {seed}: {outcome}", flush=True)
             if outcome.violations:
-                print("\n".join(outcome.violations), flush=True)
-                return 1
-            seed += 1
+                _keep_logs(own, seed)
+            shutil.rmtree(own, ignore_errors=True)
+            total.add(outcome)
+            campaigns += 1
+    print(f"chaos: {campaigns} campaigns, seeds {first} to {first + campaigns - 1}: {total}", flush=True)
+    if total.violations:
+        print("\n".join(total.violations), flush=True)
+        return 1
+    print("chaos: everything held", flush=True)
     return 0
+
+
+def _keep_logs(folder: Path, seed: int) -> None:
+    kept = Path("build/chaos-logs") / str(seed)
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in folder.glob("*.log"):
+        shutil.copy(log, kept)
+    print(f"chaos: the logs of the servers are in {kept}", flush=True)
 
 
 def _say(text: str) -> None:

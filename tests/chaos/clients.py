@@ -1,15 +1,19 @@
-"""Stock Kafka clients that never give up: producers that write history, and a reader of whole partitions."""
+"""Clients that never give up: producers that write history, consumers that follow all along, and a reader of whole
+partitions."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+import grpc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from headgate.log import v1 as log_api
+from headgate.log.v1 import log_service_pb2_grpc
 from tests.chaos.history import History, Place, Read, Written
 
 PRODUCER = {
@@ -24,6 +28,17 @@ PRODUCER = {
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
+
+# What tells a consumer that records it was shown are gone. Whatever else happens to it passes.
+TAKEN_BACK = (
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError._LOG_TRUNCATION,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError._BAD_MSG,
+)
+LOST = (grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.DATA_LOSS)
+# One stream of records; then the next agent is asked, from where this one has come to.
+STREAM_SECONDS = 10.0
 
 
 class SteadyProducer:
@@ -105,6 +120,120 @@ class SteadyProducer:
                 self._history.acknowledged[self._place][offset] = written
 
         return answered
+
+
+class Follower(Protocol):
+    """A consumer that reads partitions from their start on, and goes on until it is stopped. `read` grows meanwhile;
+    a place where it stands still has a line in `problems`, or is found by who compares."""
+
+    name: str
+    read: dict[Place, list[tuple[int, bytes]]]
+    problems: list[str]
+
+    def stop(self) -> None: ...
+
+
+def catch_up(followers: Iterable[Follower], ends: Mapping[Place, int], seconds: float) -> None:
+    """Returns when all have read everything before `ends`, or stand still; then they are stopped."""
+    followers = tuple(followers)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(
+        read[-1][0] + 1 < ends[place] if read else ends[place] > 0
+        for one in followers
+        if not one.problems
+        for place, read in one.read.items()
+    ):
+        time.sleep(0.1)
+    for one in followers:
+        one.stop()
+
+
+class KafkaFollower:
+    """One stock Kafka client on all partitions; it may not begin anew anywhere when it is told that it is out of
+    range."""
+
+    def __init__(self, name: str, bootstrap: str, followed: Sequence[Place]) -> None:
+        self.name = name
+        self.read: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in followed}
+        self.problems: list[str] = []
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "chaos-follower",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "log_level": 0,
+                "fetch.error.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 5_000,
+            }
+        )
+        self._consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in followed])
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(1_000, 0.2):
+                self._take(message)
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() in TAKEN_BACK:
+                self.problems.append(f"{self.name}: {message.topic()}-{message.partition()}: {error}")
+            return
+        topic, partition, offset, value = message.topic(), message.partition(), message.offset(), message.value()
+        assert topic is not None and partition is not None and offset is not None and value is not None
+        self.read[Place(topic, partition)].append((offset, value))
+
+
+class GrpcFollower:
+    """TailRecords on one partition, through one agent after the other, whether it leads or not."""
+
+    def __init__(self, name: str, agents: Sequence[str], place: Place) -> None:
+        self.name, self._agents, self._place = name, agents, place
+        self.read: dict[Place, list[tuple[int, bytes]]] = {place: []}
+        self.problems: list[str] = []
+        self._stop = threading.Event()
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._call is not None:
+            self._call.cancel()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        for turn in itertools.count(self._place.partition):
+            if self._stop.is_set() or self.problems:
+                return
+            try:
+                self._follow(self._agents[turn % len(self._agents)])
+            except grpc.RpcError as error:
+                failed: Any = error
+                if failed.code() in LOST:
+                    self.problems.append(f"{self.name}: {self._place}: {failed.details()}")
+                elif failed.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._stop.wait(0.2)
+
+    def _follow(self, agent: str) -> None:
+        read = self.read[self._place]
+        start: Any = {"from": log_api.StartPosition(offset=read[-1][0] + 1 if read else 0)}
+        request = log_api.TailRecordsRequest(topic=self._place.topic, partitions=[self._place.partition], **start)
+        with grpc.insecure_channel(agent) as channel:
+            self._call = log_service_pb2_grpc.LogServiceStub(channel).TailRecords(request, timeout=STREAM_SECONDS)
+            for answer in self._call:
+                read += [(record.offset, record.value) for record in answer.records]
 
 
 def read_to_end(bootstrap: str, place: Place, seconds: float) -> tuple[int, Read]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,11 @@ class Fault:
     heal: Callable[[], None]
     # How long it lasts, in seconds: from, to.
     lasts: tuple[float, float]
+
+    @property
+    def kind(self) -> str:
+        """Its name without the number of whom it strikes."""
+        return re.sub(r"\d+", "", self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,14 @@ class History:
 Read = Sequence[tuple[int, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a consumer read that went along from the first record on, while things broke, until it had caught up."""
+
+    consumer: str
+    read: Read
+
+
 def parse(value: bytes) -> Written:
     producer, _, number = value.decode().rpartition(":")
     return Written(producer, int(number))
@@ -63,9 +73,11 @@ def violations(
     holes: Mapping[Place, Sequence[Hole]],
     first_offsets: Mapping[Place, int],
     may_lose: Callable[[Place], bool] = lambda place: True,
+    followed: Mapping[Place, Sequence[Followed]] = MappingProxyType({}),
 ) -> list[str]:
-    """Everything that does not hold, in words; empty if all does. A hole is allowed where the topic's promise is less
-    than the loss of a disk: `may_lose`."""
+    """Everything that does not hold, in words; empty if all does. `reads` are of the end, when everything is healed,
+    `followed` are of the time before. A hole is allowed where the topic's promise is less than the loss of a disk:
+    `may_lose`."""
     found: list[str] = []
     for place in sorted({*history.acknowledged, *reads}, key=lambda place: (place.topic, place.partition)):
         sequences = reads.get(place, ())
@@ -79,6 +91,8 @@ def violations(
         found += _dense(place, sequences[0], lost, first_offsets.get(place, 0))
         found += _once_and_in_order(place, sequences[0])
         found += _was_sent(place, sequences[0], history.sent.get(place, {}))
+        for one in followed.get(place, ()):
+            found += _saw_the_same(place, one, sequences[0])
     return found
 
 
@@ -90,6 +104,27 @@ def _same(place: Place, sequences: Sequence[Read]) -> Iterable[str]:
                 min(len(sequences[0]), len(other)),
             )
             yield f"{place}: two consumers saw different sequences, from record {at} on"
+
+
+def _saw_the_same(place: Place, followed: Followed, final: Read) -> Iterable[str]:
+    """What was once shown stays where it is: a consumer sees the final sequence, record by record, from the start."""
+    in_the_end = dict(final)
+    before = -1
+    for (offset, value), expected in zip_longest(followed.read, final, fillvalue=(-1, b"")):
+        if (offset, value) == expected:
+            before = offset
+            continue
+        who = f"{place}: {followed.consumer}"
+        if offset < 0:
+            yield f"{who} saw nothing from offset {expected[0]} on"
+        elif offset <= before:
+            yield f"{who} saw offset {offset} after {before}"
+        elif in_the_end.get(offset) != value:
+            holds = parse(in_the_end[offset]) if offset in in_the_end else "nothing"
+            yield f"{who} saw {parse(value)} at offset {offset}, which holds {holds} in the end"
+        else:
+            yield f"{who} did not see offset {expected[0]} before {offset}"
+        return
 
 
 def _nothing_lost(

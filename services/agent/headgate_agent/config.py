@@ -51,6 +51,11 @@ class AgentConfig:
     coordinator: tuple[str, ...] = setting(("127.0.0.1:7400",), "Addresses of the coordinators.")
     name: str = setting("agent", "The agent's name, unique in the cluster.")
     data: Path = setting(Path("headgate-agent"), "Folder for what must survive a crash; each agent needs its own.")
+    adopt_catalog: bool = setting(
+        False,
+        "Give the data folder and the object store to the catalog that the agent joins, though they are of another; "
+        "for one start. What that catalog does not know is deleted in time.",
+    )
     slots: int = setting(8, "How many slots it offers.", minimum=0, maximum=100_000)
     zone: str = setting("", "Failure domain; empty: none.")
     group: str = setting("default", "Isolation group.")

@@ -1,7 +1,8 @@
 """How an agent reaches the leading coordinator: the one client that membership, the log's metadata and its view share.
 
 Any coordinator may be asked: a standby names the leader, and whoever learns of another leader tells the others by
-sharing this client. Nothing is repeated here: what may be repeated, and how soon, its caller knows.
+sharing this client. Nothing is repeated here: what may be repeated, and how soon, its caller knows. A watch is of the
+catalog that the agent has joined, and is refused by any other (CATALOG_MISMATCH): what is missing in it is let go.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 from google.protobuf.message import Message
 
+from headgate.catalog import v1 as catalog
 from headgate_common.dispatch import Method, Transport
 from headgate_common.errors import HeadgateError
 
@@ -27,6 +29,8 @@ class Coordinators:
         self._turn = 0
         # Where the leader was last found; empty while it is not known.
         self.leader = ""
+        # The catalog that the agent has joined; empty before.
+        self.catalog_uid = ""
 
     async def call(self, method: Method, request: Message, *, timeout: float | None = None) -> Any:
         """Asks the leader where it is known, else the coordinators in turn."""
@@ -41,6 +45,8 @@ class Coordinators:
 
     async def stream(self, method: Method, request: Message) -> AsyncGenerator[Message, None]:
         """The answers of a streaming method, until it ends or breaks."""
+        if isinstance(request, catalog.WatchRequest):
+            request.catalog_uid = self.catalog_uid
         address = self._address()
         answers = cast(AsyncGenerator[Message, None], self._transport.stream(address, method, request, timeout=None))
         try:

@@ -50,6 +50,12 @@ class EngineTimings:
     start_timeout: float
     retry: Backoff
 
+    @property
+    def outlives(self) -> float:
+        """How long a run may go on after the last call for it that its engine has answered was sent: the engine looks
+        at its clock now and then, and stopping takes a moment."""
+        return self.keep_alive + self.patience
+
 
 class Listener(Protocol):
     """What a run hears of its engine."""
@@ -90,8 +96,7 @@ class Engine:
     @property
     def stopped_by_itself(self) -> float:
         """When nothing that this agent started there can run any more, unless it is kept alive until then."""
-        # The engine looks at its clock now and then, and stopping takes a moment.
-        return self.heard + self._timings.keep_alive + self._timings.patience
+        return self.heard + self._timings.outlives
 
     async def probe(self) -> None:
         """Asks whether it is there, which changes nothing."""

@@ -42,6 +42,13 @@ DATA_IN_USE = _r(
     "Another process uses the agent's data folder.",
     "Give each agent its own.",
 )
+CATALOG_MISMATCH = _r(
+    "CATALOG_MISMATCH",
+    StatusCode.FAILED_PRECONDITION,
+    "The agent's data folder or object store belongs to another catalog than the coordinator's; nothing was changed.",
+    "Correct the agent's coordinator, data or log.object_store. To give the data to this catalog, which deletes what "
+    "it does not know, start the agent once with --adopt-catalog.",
+)
 MALFORMED_ROW = _r(
     "MALFORMED_ROW",
     StatusCode.INVALID_ARGUMENT,

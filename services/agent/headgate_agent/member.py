@@ -6,7 +6,8 @@ it is still shut out then, this process can never come back, and `run` ends with
 
 A refusal that trying again cannot change (a name or label that is not allowed, a protocol that the coordinator does not
 speak) ends `run` too. Not so once the process was a member: a coordinator that is being replaced by another version
-must not end what runs here.
+must not end what runs here. But a coordinator with another catalog than the agent's data is of ends it at any time
+(CATALOG_MISMATCH): what that one does not know would be let go here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -59,6 +60,26 @@ class Identity:
     peers: tuple[str, ...] = ()
 
 
+class Mark(Protocol):
+    """Which catalog the agent's data is of; `uid` is empty while it is of none."""
+
+    uid: str
+
+    def keep(self, uid: str) -> None:
+        """It is of this one from now on, whatever happens to the process."""
+        ...
+
+
+@dataclass(slots=True)
+class Unmarked:
+    """For an agent that keeps nothing."""
+
+    uid: str = ""
+
+    def keep(self, uid: str) -> None:
+        self.uid = uid
+
+
 class Member:
     def __init__(
         self,
@@ -71,6 +92,7 @@ class Member:
         source: random.Random,
         timeout: float,
         backoff: Backoff,
+        mark: Mark | None = None,
     ) -> None:
         """`coordinators` are addresses, tried in turn; `timeout` is for one call, in seconds."""
         self._identity = identity
@@ -83,6 +105,8 @@ class Member:
         self._session = ""
         self._valid_until = 0.0
         self._was_member = False
+        self._mark = mark or Unmarked()
+        self._joined = asyncio.Event()
         # Why it is not a member now; empty if it is.
         self.trouble = "it has not registered yet"
 
@@ -92,9 +116,20 @@ class Member:
         return self._session if self._session and self._clock.monotonic() < self._valid_until else None
 
     @property
+    def known(self) -> str:
+        """The session, also while nobody here can be certain of it; empty once it is known to have ended."""
+        return self._session
+
+    @property
     def valid_until(self) -> float:
         """When the session can no longer be relied upon, on the monotonic clock, unless it is renewed before."""
         return self._valid_until
+
+    async def joined(self) -> str:
+        """Waits for the first registration; answers which catalog it was with, which the data is of from then on.
+        Empty if the coordinator does not say."""
+        await self._joined.wait()
+        return self._mark.uid
 
     async def run(self) -> None:
         """Stays a member until it is cancelled, or raises AGENT_DROPPED, or the reason why it is refused for good."""
@@ -126,7 +161,7 @@ class Member:
                     await self._registry.forget_everything()
                     told_to_stop = True
                     continue
-                if not self._was_member and _for_good(error):
+                if error.reason.name == "CATALOG_MISMATCH" or (not self._was_member and _for_good(error)):
                     raise HeadgateError(
                         error.reason,
                         f"the coordinator refuses agent {self._identity.name} for good: {error.message}",
@@ -137,9 +172,13 @@ class Member:
                 await asyncio.sleep(self._backoff.delay(attempt, self._source))
                 attempt += 1
                 continue
+            if answer.catalog_uid:
+                self._mark.keep(answer.catalog_uid)
+                self.coordinators.catalog_uid = answer.catalog_uid
             ttl = _seconds(answer.session_ttl)
             self._session, self._valid_until = answer.session_id, started + ttl * 0.9
             self.trouble, self._was_member = "", True
+            self._joined.set()
             self._registry.tell_again()
             await self._registry.saw_term(answer.term)
             log.info(
@@ -155,7 +194,8 @@ class Member:
             if attempt == 0:
                 await self._until_due(pause)
             else:
-                await asyncio.sleep(min(ttl / 3, self._backoff.delay(attempt - 1, self._source)))
+                # Soon: while it is not renewed, whatever depends on it waits.
+                await asyncio.sleep(min(ttl / 12, self._backoff.delay(attempt - 1, self._source)))
             started = self._clock.monotonic()
             self._registry.changed.clear()
             reports = self._registry.reports()
@@ -212,6 +252,7 @@ class Member:
             kafka_address=identity.kafka_address,
             peers=identity.peers,
             fragments=self._registry.fragments,
+            catalog_uid=self._mark.uid,
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from headgate_agent.config import AgentConfig
-from headgate_agent.data import own, volume_id
+from headgate_agent.data import CatalogMark, own, volume_id
 from headgate_agent.engines import Engines, EngineTimings
 from headgate_agent.errors import JOURNAL_UNAVAILABLE, REASONS
 from headgate_agent.fragments.checkpoints import FOLDER, Checkpoints, checkpoint_uri, s3_access
@@ -38,7 +38,7 @@ from headgate_agent.log.guarded_objects import GuardedObjects
 from headgate_agent.log.metrics import LogMetrics
 from headgate_agent.log.objects import Objects
 from headgate_agent.log.service import LogService
-from headgate_agent.log.store_identity import LABEL
+from headgate_agent.log.store_identity import LABEL, catalog_of, claim
 from headgate_agent.log.store_identity import identity as identity_of
 from headgate_agent.member import Identity, Member
 from headgate_agent.work import Threads
@@ -54,6 +54,12 @@ FLAGS = (
     Flag("--coordinator", "coordinator", "ADDRESSES", "addresses of the coordinators, separated by commas"),
     Flag("--name", "name", "NAME", "the agent's name"),
     Flag("--data", "data", "FOLDER", "where it keeps what must survive a crash"),
+    Flag(
+        "--adopt-catalog",
+        "adopt_catalog",
+        None,
+        "give the data folder and the object store, which are of another catalog, to the coordinator's, for one start",
+    ),
     Flag("--slots", "slots", "NUMBER", "how many slots it offers"),
     Flag("--roles", "roles", "ROLES", "log, fragments"),
     Flag("--object-store", "log.object_store", "WHERE", "where segments are: a folder, s3://, gs://, az://, memory://"),
@@ -105,6 +111,11 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
             source=runtime.source,
             timeout=config.timings.call_timeout,
             backoff=_backoff(config),
+            mark=CatalogMark(
+                config.data,
+                await catalog_of(objects) if objects is not None and store else "",
+                adopt=config.adopt_catalog,
+            ),
         )
         services: list[Service] = [service, ResultService(fragments.results, fragments.work)]
         log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
@@ -117,8 +128,8 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         await registry.open()
         membership = runtime.supervise(member.run(), "membership")
         runtime.supervise(_watch(journal), "journal")
-        if (leftovers := _leftovers(config, runtime, member, fragments, objects)) is not None:
-            runtime.supervise(leftovers.run(), "leftovers")
+        leftovers = _leftovers(config, runtime, member, fragments, objects)
+        runtime.supervise(_follow_catalog(config, runtime, member, log, objects, leftovers), "catalog")
 
         async def leave() -> None:
             # While their edges are led here, and without a word of failure: the next process goes on with them.
@@ -251,7 +262,7 @@ async def _open_log(
     objects: GuardedObjects,
     metrics: LogMetrics,
 ) -> AgentLog:
-    log = await open_log(
+    return await open_log(
         config.log,
         config.data,
         objects,
@@ -264,10 +275,29 @@ async def _open_log(
         source=runtime.source,
         backoff=_backoff(config),
     )
-    runtime.supervise(log.view.run(), "view")
-    runtime.supervise(log.broker.run(), "log")
-    runtime.supervise(log.upkeep.run(), "upkeep")
-    return log
+
+
+async def _follow_catalog(
+    config: AgentConfig,
+    runtime: Runtime,
+    member: Member,
+    log: AgentLog | None,
+    objects: GuardedObjects | None,
+    leftovers: Leftovers | None,
+) -> None:
+    """Begins with what lets go of data that the catalog does not know, once it is certain that it is the data's own:
+    with what is in the data folder when the agent has joined, with what is in the object store when that has answered.
+    """
+    uid = await member.joined()
+    if log is not None:
+        runtime.supervise(log.view.run(), "view")
+        runtime.supervise(log.broker.run(), "log")
+    if objects is not None and uid:
+        await claim(objects, uid, runtime.source, adopt=config.adopt_catalog)
+    if log is not None:
+        runtime.supervise(log.upkeep.run(), "upkeep")
+    if leftovers is not None:
+        runtime.supervise(leftovers.run(), "leftovers")
 
 
 def _groups(

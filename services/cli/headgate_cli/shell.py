@@ -36,11 +36,13 @@ HELP = """\
 Statements end with ; and may span lines. Some to begin with:
   SHOW QUERIES;                      what runs
   DESCRIBE QUERY name;               one thing in full
+  SELECT ... FROM source;            its rows as they come, until Ctrl-C or LIMIT; nothing is left behind
+  SELECT ... FROM source INTO sink;  a query that stays, also when you leave
   EXPLAIN SELECT ... INTO sink;      how it would be planned
   WATCH SELECT name, state FROM queries;   every change, until Ctrl-C
   BEGIN; ... COMMIT;                 a bundle: all of it or none; ROLLBACK; forgets it
 Tab completes words, and names of what there is.
-Ctrl-C drops what is typed or ends a WATCH, Ctrl-D or \\q leaves."""
+Ctrl-C drops what is typed, or ends a SELECT or a WATCH; Ctrl-D or \\q leaves."""
 
 
 def history_file() -> Path:

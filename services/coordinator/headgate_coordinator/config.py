@@ -79,6 +79,12 @@ class Timings:
     )
     history_memory: Seconds = setting(3_600.0, "How long changes are kept for watchers that resume.", minimum=1.0)
     housekeeping_interval: Seconds = setting(30.0, "How often what is too old is deleted.", minimum=0.01)
+    housekeeping_patience: Seconds = setting(
+        3_600.0,
+        "What is too old by the catalog's clock is deleted only if the leader has seen it so for this long by its own "
+        "monotonic clock, or for the age itself where that is shorter: a clock that jumps deletes nothing at once.",
+        minimum=0.0,
+    )
     transfer_timeout: Seconds = setting(
         30.0,
         "A hand-over of a partition that is not completed after this long fails, and its leader leads on.",
@@ -89,7 +95,9 @@ class Timings:
         86_400.0, "How long a partition remembers an idempotent producer that writes nothing to it.", minimum=60.0
     )
     group_memory: Seconds = setting(
-        604_800.0, "How long the offsets of a consumer group without members are kept.", minimum=60.0
+        604_800.0,
+        "How long a consumer group that no agent leads, because it has no members, is kept with its offsets.",
+        minimum=60.0,
     )
     temporary_memory: Seconds = setting(
         60.0, "How long a temporary query that has ended is kept, so that its reader can learn why.", minimum=0.0
@@ -168,6 +176,18 @@ class Limits:
     groups: int = setting(10_000, "Consumer groups, in all.", minimum=1)
     partitions: int = setting(100_000, "Partitions of users' topics, in all.", minimum=1)
     topic_partitions: int = setting(10_000, "Partitions of one topic.", minimum=1, maximum=10_000)
+    partition_producers: int = setting(
+        10_000,
+        "Idempotent producers that one partition remembers; those that have written nothing for longest go first.",
+        minimum=1,
+        maximum=50_000,
+    )
+    acquired_bytes: Bytes = setting(
+        4 << 20,
+        "An agent that takes the lead of many partitions at once is given as many as are told in about so many bytes, "
+        "and asks again for the others; never more than half of server.limits.message_size.",
+        minimum=1024,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from headgate_coordinator.catalog.log import edge_topics, groups, partition_stor
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.replacing import choose_agent
-from headgate_coordinator.catalog.retention import Retention, RetentionSettings
+from headgate_coordinator.catalog.retention import Aged, Retention, RetentionSettings
 from headgate_coordinator.catalog.snapshot import read_kinds
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Tx
@@ -79,15 +79,16 @@ class Coordinator:
             store,
             _retention(config),
             [
-                lambda tx, limit: _forget_stories(tx, config, limit),
-                lambda tx, limit: partition_story.forget(tx, timings.partition_story_memory, limit),
-                lambda tx, limit: agent_rows.forget_replaced(tx, timings.replaced_memory, limit),
-                lambda tx, limit: transfers.forget(tx, timings.transfer_memory, limit),
-                lambda tx, limit: segments.forget_producers(tx, timings.producer_memory, limit),
-                lambda tx, limit: groups.forget(tx, timings.group_memory, limit),
-                lambda tx, limit: edge_topics.forget(tx, timings.error_retention, limit),
-                lambda tx, limit: queries.forget_temporary(tx, timings.temporary_memory, limit),
+                Aged(timings.story_memory, _forget_stories),
+                Aged(timings.partition_story_memory, partition_story.forget),
+                Aged(timings.replaced_memory, agent_rows.forget_replaced),
+                Aged(timings.transfer_memory, transfers.forget),
+                Aged(timings.producer_memory, segments.forget_producers),
+                Aged(timings.group_memory, groups.forget),
+                Aged(timings.error_retention, edge_topics.forget),
+                Aged(timings.temporary_memory, queries.forget_temporary),
             ],
+            clock=clock,
         )
         overdue = OverdueTransfers(store, clock=clock, timeout=timings.transfer_timeout)
         self.control = Control(
@@ -187,12 +188,16 @@ def _topics(config: CoordinatorConfig) -> TopicRules:
         max_partitions=limits.partitions,
         max_topic_partitions=limits.topic_partitions,
         max_groups=limits.groups,
+        max_producers=limits.partition_producers,
+        # What is counted is the greater part of an answer, and not all of it.
+        max_acquired_bytes=min(limits.acquired_bytes, config.server.limits.message_size // 2),
     )
 
 
 def _retention(config: CoordinatorConfig) -> RetentionSettings:
     return RetentionSettings(
         interval=config.timings.housekeeping_interval,
+        patience=config.timings.housekeeping_patience,
         batch=config.limits.housekeeping_rows,
         history_age=config.timings.history_memory,
         min_revisions=min(1_000, config.limits.history_revisions),
@@ -210,7 +215,7 @@ def _watching(config: CoordinatorConfig) -> WatchSettings:
     )
 
 
-def _forget_stories(tx: Tx, config: CoordinatorConfig, limit: int) -> int:
-    finished = story.finished(tx, config.timings.story_memory, limit)
+def _forget_stories(tx: Tx, age: float, limit: int) -> int:
+    finished = story.finished(tx, age, limit)
     story.forget(tx, finished)
     return len(finished)

@@ -267,6 +267,13 @@ CATALOG_TOO_NEW = _r(
     "The database was made by a newer coordinator; this one refuses to start on it.",
     "Start the newer version, or restore a backup.",
 )
+CATALOG_MISMATCH = _r(
+    "CATALOG_MISMATCH",
+    StatusCode.FAILED_PRECONDITION,
+    "The agent's data folder or object store belongs to another catalog than the coordinator's; nothing was changed.",
+    "Correct the agent's coordinator, data or log.object_store. To give the data to this catalog, which deletes what "
+    "it does not know, start the agent once with --adopt-catalog.",
+)
 REVISION_COMPACTED = _r(
     "REVISION_COMPACTED",
     StatusCode.OUT_OF_RANGE,

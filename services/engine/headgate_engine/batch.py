@@ -22,8 +22,8 @@ from headgate_engine.executor.calls import Access
 from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
 from headgate_engine.fragments.errors import failure_of
-from headgate_engine.spark import SparkHost
-from headgate_engine.topic_range import topic_rows
+from headgate_engine.spark import BATCHES, SparkHost
+from headgate_engine.topic_range import kafka_rows, topic_rows
 from headgate_engine.types import arrow_of, ddl, spelled, struct_of
 
 _PROGRESS_SECONDS = 0.5
@@ -39,6 +39,8 @@ _FORMATS = {
 class Limits:
     max_rows: int
     traces: bool
+    # How long the brokers of a Kafka topic have to answer, in seconds.
+    brokers: float
 
 
 class Batches:
@@ -96,7 +98,7 @@ class Batches:
     def _run(self, request: engine.ExecuteBatchRequest, group: str) -> tuple[pa.Table, catalog.Schema]:
         limit = request.max_rows or self._limits.max_rows
         try:
-            session = self._host.session(request.spark_conf, pool=group)
+            session = self._host.session(request.spark_conf, pool=BATCHES)
             session.sparkContext.setJobGroup(group, request.name or group, interruptOnCancel=True)
             for entry in request.inputs:
                 self._view(session, entry)
@@ -125,6 +127,9 @@ class Batches:
             frame = self._range(session, entry)
         elif origin == "records":
             frame = topic_rows(session, entry, self._topic(entry.records.access))
+        elif origin == "kafka":
+            self._host.require_kafka()
+            frame = kafka_rows(session, entry, self._limits.brokers)
         else:
             raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} has no origin")
         frame.createOrReplaceTempView(entry.view)

@@ -24,6 +24,25 @@ class Timings:
     idle_nap: Seconds = setting(
         0.2, "Longest pause between two looks at an idle edge; what comes then waits as long.", minimum=0.001
     )
+    poll: Seconds = setting(
+        0.05,
+        "Pause between two looks at an idle Kafka topic; what comes then waits as long.",
+        minimum=0.001,
+    )
+    mark_interval: Seconds = setting(
+        1.0,
+        "Least time between two marks for a silent topic; a quarter of idle_timeout where that is longer.",
+        minimum=0.01,
+    )
+    quiet: Seconds = setting(10.0, "A run without a batch for this long has no rows per second.", minimum=0.1)
+    brokers: Seconds = setting(
+        15.0, "How long the brokers of a Kafka topic are waited for when a run or batch starts.", minimum=0.1
+    )
+    realtime_checkpoint: Seconds = setting(
+        60.0,
+        "How often a realtime run writes down where it is, which is also when it says how it is doing.",
+        minimum=5.0,
+    )
     stop: Seconds = setting(15.0, "How long a run may take to stop before it is reported as hanging.", minimum=0.1)
     patience: Seconds = setting(
         30.0,
@@ -64,6 +83,9 @@ class EngineConfig:
     )
     batch_records: int = setting(
         500_000, "Records that a micro-batch reads of a Kafka topic at most; 0: all that are there.", minimum=0
+    )
+    edge_max_lag: Bytes = setting(
+        64 * 2**20, "How much of its results may wait for a sink; beyond it a query pauses.", minimum=1
     )
     max_rows: int = setting(100_000, "Rows that ExecuteBatch sends at most, unless the call says.", minimum=1)
     reserved_slots: int = setting(2, "Task slots that realtime runs leave to micro-batches.", minimum=0)

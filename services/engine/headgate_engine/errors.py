@@ -42,6 +42,18 @@ KAFKA_JARS_MISSING = _r(
     "Spark's Kafka connector is not there, so Kafka topics and realtime mode cannot be used; all else works.",
     "Fetch its four jars with tools/spark_jars.py, or name them with spark.jars, and restart the engine.",
 )
+KAFKA_TOPIC_MISSING = _r(
+    "KAFKA_TOPIC_MISSING",
+    StatusCode.NOT_FOUND,
+    "A Kafka topic that the query reads or writes is not there.",
+    "Create the topic, or correct its name, and create the query again.",
+)
+KAFKA_UNREACHABLE = _r(
+    "KAFKA_UNREACHABLE",
+    StatusCode.UNAVAILABLE,
+    "The brokers of a Kafka topic did not answer in time, or their name is not known.",
+    "Look at bootstrap_servers and the brokers; the run is started again for as long as the query may take to start.",
+)
 S3_JARS_MISSING = _r(
     "S3_JARS_MISSING",
     StatusCode.FAILED_PRECONDITION,

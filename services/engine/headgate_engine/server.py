@@ -45,9 +45,15 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
     defaults = RunDefaults(
         batch_bytes=config.batch_bytes,
         batch_records=config.batch_records,
+        edge_max_lag=config.edge_max_lag,
         keep_alive=timings.keep_alive,
         look=timings.look,
         idle_nap=timings.idle_nap,
+        poll=timings.poll,
+        mark_interval=timings.mark_interval,
+        quiet=timings.quiet,
+        brokers=timings.brokers,
+        realtime_checkpoint=timings.realtime_checkpoint,
         stop=timings.stop,
         reserved_slots=config.reserved_slots,
         traces=config.traces,
@@ -60,7 +66,7 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
     slots = Slots(lambda: host.slots, config.reserved_slots)
 
     async def admitted(request: engine.StartFragmentRequest) -> Callable[[], None]:
-        return await asyncio.get_running_loop().run_in_executor(threads, admit, request, host, slots)
+        return await asyncio.get_running_loop().run_in_executor(threads, admit, request, host, slots, timings.brokers)
 
     runs = Runs(
         launch,
@@ -70,7 +76,7 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
         stop_timeout=timings.stop,
         forget_after=timings.forget,
     )
-    limits = Limits(config.max_rows, config.traces)
+    limits = Limits(config.max_rows, config.traces, timings.brokers)
     batches = Batches(host, threads, limits, runtime.clock, runtime.ids, pems.access, pems.topic)
     ready = asyncio.Event()
 

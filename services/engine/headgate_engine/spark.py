@@ -1,7 +1,9 @@
 """The Spark session of an engine: started in a thread, warmed up, shared by all runs.
 
 py4j blocks its caller, so nothing here is called from the event loop. `SparkHost.session()` gives each run a session of
-its own on the one SparkContext: own settings and views, own FAIR pool.
+its own on the one SparkContext: own settings and views. Jobs of queries and those of batches share Spark fairly, in two
+FAIR pools; within one they run in the order in which they came. A pool for each run would starve some of them: between
+pools that run nothing at the moment Spark chooses by name.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _TALKATIVE = ("py4j", "py4j.clientserver", "py4j.java_gateway", "SQLQueryContext
 # Settings that a caller may not change: they are of the process, or what the engine promises rests on them.
 _OWN = ("spark.sql.streaming.stateStore.", "spark.sql.streaming.checkpoint", "spark.scheduler.", "spark.python.")
 _WARM_UP_SECONDS = 120
+QUERIES = "queries"
+BATCHES = "batches"
 _SESSION_ONLY = "spark.sql."
 _HADOOP = "spark.hadoop."
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -1,7 +1,8 @@
-"""A bounded range of a native topic as a table of rows."""
+"""A bounded range of a topic, native or of a Kafka cluster, as a table of rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,14 +14,14 @@ from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_engine.errors import EDGE_DATA_LOST
 from headgate_engine.executor.decoding import BAD
 from headgate_engine.executor.log_calls import Bounds, LogClient, TopicAccess
+from headgate_engine.fragments.kafka import partitions_of, topic_range
 from headgate_engine.fragments.native import NativeTopic
 from headgate_engine.fragments.records import decoded, fails
 
 
 def topic_rows(session: SparkSession, entry: engine.BatchInput, access: TopicAccess) -> DataFrame:
     """Its rows. Asks the agents where the topic begins and ends: what is not there cannot be waited for."""
-    if not entry.schema.fields:
-        raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} needs a schema, because records have none")
+    _need_schema(entry)
     wanted = entry.records
     first, until = offset_range(
         entry.view, LogClient(access).offsets(), list(wanted.from_offsets), list(wanted.until_offsets)
@@ -34,7 +35,42 @@ def topic_rows(session: SparkSession, entry: engine.BatchInput, access: TopicAcc
     plan = catalog.ComputeInput(view=entry.view, schema=entry.schema, topic=origin)
     topic = NativeTopic(0, plan, access, folder="")
     records = topic.records(session, topic.offset(first), topic.offset(until))
-    return decoded(records, plan, fail=fails(origin)).where(f.col(BAD).isNull()).drop(BAD)
+    return _rows(records, plan)
+
+
+def kafka_rows(session: SparkSession, entry: engine.BatchInput, seconds: float) -> DataFrame:
+    """Its rows, through Spark's Kafka connector. The brokers have `seconds` to say that the topic is there."""
+    _need_schema(entry)
+    wanted = entry.kafka
+    for name in ("bootstrap_servers", "topic"):
+        if not wanted.options.get(name):
+            raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} needs the option {name}")
+    topic, count = wanted.options["topic"], partitions_of(session, wanted.options, "", seconds)
+    origin = catalog.TopicOrigin(
+        physical_source=entry.view,
+        type=catalog.SOURCE_TYPE_KAFKA,
+        options=wanted.options,
+        parser_options=wanted.parser_options,
+    )
+    bounds = []
+    for offsets, whole in ((wanted.from_offsets, "earliest"), (wanted.until_offsets, "latest")):
+        if offsets and (len(offsets) != count or min(offsets) < 0):
+            raise HeadgateError(
+                INVALID_ARGUMENT, f"inputs: {entry.view} needs offsets for each of its {count} partitions, or none"
+            )
+        numbered = {str(number): offset for number, offset in enumerate(offsets)}
+        bounds.append(json.dumps({topic: numbered}) if offsets else whole)
+    records = topic_range(session, origin, "", *bounds)
+    return _rows(records, catalog.ComputeInput(view=entry.view, schema=entry.schema, topic=origin))
+
+
+def _need_schema(entry: engine.BatchInput) -> None:
+    if not entry.schema.fields:
+        raise HeadgateError(INVALID_ARGUMENT, f"inputs: {entry.view} needs a schema, because records have none")
+
+
+def _rows(records: DataFrame, plan: catalog.ComputeInput) -> DataFrame:
+    return decoded(records, plan, fail=fails(plan.topic)).where(f.col(BAD).isNull()).drop(BAD)
 
 
 def offset_range(

@@ -49,3 +49,17 @@ SELECT id FROM orders INTO out WITH (mode = realtime, lateness = 5s)
 --- updates_under_a_constant_key
 CREATE SINK out(k VARCHAR, n INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC, 'k' AS `SINK`.KEY_COLUMN);
 SELECT 'all' AS k, COUNT(*) AS n FROM lrb INTO out
+--- exactly_once_to_a_topic_of_arrow_records
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC, 'ARROW' AS `SINK`.INPUT_FORMAT);
+SELECT id FROM orders INTO out
+--- refused_at_least_once_to_arrow_records
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC, 'ARROW' AS `SINK`.INPUT_FORMAT);
+SELECT id FROM orders INTO out WITH (delivery = at_least_once)
+--- refused_realtime_to_arrow_records
+CREATE SINK out(id INT64) TYPE KAFKA SET('k:9092' AS `SINK`.BOOTSTRAP_SERVERS, 'x' AS `SINK`.TOPIC, 'ARROW' AS `SINK`.INPUT_FORMAT);
+SELECT id FROM orders INTO out WITH (mode = realtime)
+--- refused_realtime_from_arrow_records
+CREATE LOGICAL SOURCE packed(id INT64);
+CREATE PHYSICAL SOURCE packed_topic FOR packed TYPE TOPIC SET('packed' AS `SOURCE`.TOPIC, 'ARROW' AS PARSER.`TYPE`);
+CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC);
+SELECT id FROM packed INTO out WITH (mode = realtime)

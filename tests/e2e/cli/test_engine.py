@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.cli.conftest import start_dev
 from tests.e2e.cli.test_dev import gone
+from tests.e2e.life.kit import until
+from tests.servers.process import accepts_connections as answers
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -63,7 +65,12 @@ def test_queries_run_on_spark_and_their_progress_and_bad_records_are_told(tmp_pa
         assert ticks["rows_out"] > 0
         described = dev.headgate.ok("describe", "query/all_ticks")
         assert "Progress" in described
-        assert f"127.0.0.1:{int(dev.headgate.coordinator.rpartition(':')[2]) + 2}" in described
+        port = dev.headgate.coordinator.rpartition(":")[2]
+        assert f"127.0.0.1:{int(port) + 2}" in described
+
+        os.kill(dev.pids["engine 1"], signal.SIGKILL)
+        ended = "engine 1 ended (killed by SIGKILL); starting it again"
+        until(lambda: ended in dev.log and answers(int(port) + 3), "the engine to be started again")
 
         os.kill(dev.process.pid, signal.SIGTERM)
         assert all(gone(pid) for pid in [dev.process.pid, *dev.pids.values()])

@@ -9,7 +9,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,25 +64,33 @@ class Terminal:
         return self.shown[self._mark :]
 
 
-@pytest.fixture
-def terminal(headgate: Headgate, tmp_path: Path) -> Iterator[Terminal]:
+@contextmanager
+def at_a_terminal(*arguments: str, environment: Mapping[str, str], state: Path) -> Iterator[Terminal]:
+    """The command at a terminal of its own; `state` is where it keeps what it remembers."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [HEADGATE, "sql"],
-        env={**headgate.environment(), "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "LINES": "50"},
+        [HEADGATE, *arguments],
+        env={**environment, "XDG_STATE_HOME": str(state), "TERM": "xterm", "LINES": "50"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
     )
     os.close(theirs)
-    opened = Terminal(process, ours)
-    opened.expect(PROMPT)
-    yield opened
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
-    os.close(ours)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+        os.close(ours)
+
+
+@pytest.fixture
+def terminal(headgate: Headgate, tmp_path: Path) -> Iterator[Terminal]:
+    with at_a_terminal("sql", environment=headgate.environment(), state=tmp_path) as opened:
+        opened.expect(PROMPT)
+        yield opened
 
 
 def test_a_statement_may_span_lines_and_runs_at_its_semicolon(terminal: Terminal, tmp_path: Path) -> None:
@@ -132,3 +141,28 @@ def test_control_c_ends_a_watch_and_not_the_shell(terminal: Terminal) -> None:
         terminal.expect("interrupted", PROMPT)
     terminal.type("\x04")
     assert terminal.process.wait(30) == 0
+
+
+# Bold and the like are no colours.
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:[34][0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+
+
+@pytest.mark.parametrize("asked", ["get", "sql"])
+def test_no_color_turns_off_the_colours_that_a_terminal_gets_without_it(
+    asked: str, headgate: Headgate, tmp_path: Path
+) -> None:
+    """In tables, and in what is typed into the shell."""
+    shown = {}
+    for setting in ({}, {"NO_COLOR": "1"}):
+        environment = {name: value for name, value in headgate.environment().items() if name != "NO_COLOR"} | setting
+        arguments = ("get", "agents") if asked == "get" else ("sql",)
+        with at_a_terminal(*arguments, environment=environment, state=tmp_path) as terminal:
+            if asked == "sql":
+                terminal.expect(PROMPT)
+                terminal.type("SHOW AGENTS;\r")
+                terminal.expect("ACTIVE", PROMPT)
+                terminal.type("\\q\r")
+            code, raw = terminal.ended()
+        assert code == 0 and "ACTIVE" in raw
+        shown[bool(setting)] = COLOUR.search(raw) is not None
+    assert shown == {False: True, True: False}

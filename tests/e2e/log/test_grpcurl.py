@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate_agent.log.records import unpack_batches
 from tests.e2e.log.kit import log_of
 from tests.servers.grpcurl import Grpcurl
 
@@ -72,6 +73,20 @@ def test_every_call_about_plain_records_and_batches_works_by_grpcurl(tmp_path: P
         assert int(again["base_offset"]) > 0
         streamed = ask(leader, "LogService.StreamProduce", parts=[{**part, "batches": batches}])
         assert int(streamed[0]["parts"][0]["base_offset"]) > int(again["base_offset"])
+        # The stream has no end of its own: what came until grpcurl gave up.
+        followed = grpcurl.run(
+            *("-plaintext", "-max-time", "2", "-d", json.dumps({"parts": [part]})),
+            *(leader, "headgate.log.v1.LogService.StreamFetch"),
+        )
+        assert followed.returncode != 0 and "DeadlineExceeded" in followed.stderr
+        fetched = [json.loads(each)["fetched"] for each in _documents(followed.stdout)]
+        stored = b"".join(base64.b64decode(each["batches"]) for each in fetched)
+        end = int(fetched[-1]["high_watermark"])
+        assert end == int(streamed[0]["parts"][0]["base_offset"]) + len(list(unpack_batches(base64.b64decode(batches))))
+        assert [record.offset for record in unpack_batches(stored)] == list(range(end))
+        (told,) = ask(elsewhere, "LogService.StreamFetch", parts=[part])
+        assert told["fetched"]["error_reason"] == "NOT_LEADER"
+        assert told["fetched"]["leader_address"] == leader, "it says where to ask"
         refusal = ask(elsewhere, "LogService.Produce", parts=[{**part, "batches": batches}])["parts"][0]
         assert refusal["error_reason"] == "NOT_LEADER"
         local = refused(
@@ -85,7 +100,7 @@ def test_every_call_about_plain_records_and_batches_works_by_grpcurl(tmp_path: P
         assert "UNKNOWN_PARTITION" in refused(one, "LogService.ListOffsets", topic="nothing")
 
 
-_STREAMS = ("LogService.TailRecords", "LogService.StreamProduce")
+_STREAMS = ("LogService.TailRecords", "LogService.StreamProduce", "LogService.StreamFetch")
 
 
 def _documents(output: str) -> list[str]:

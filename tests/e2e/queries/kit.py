@@ -101,6 +101,7 @@ def query_cluster(
     engines: int = 1,
     settings: tuple[str, ...] = (),
     engine_options: tuple[str, ...] = (),
+    agent_options: tuple[str, ...] = (),
 ) -> Iterator[QueryCluster]:
     """Agents are there when it begins; engines warm up meanwhile. `settings` are of the coordinator."""
     arguments = ["-m", "headgate_coordinator.server", "--catalog", f"sqlite:///{folder / 'catalog.db'}"]
@@ -113,7 +114,7 @@ def query_cluster(
             cluster.add_engine(*engine_options)
         cluster.coordinator.start()
         for name in agents:
-            cluster.add_agent(name)
+            cluster.add_agent(name, *agent_options)
         yield cluster
     finally:
         for process in cluster.processes():

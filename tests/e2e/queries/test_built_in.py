@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headgate_common.errors import HeadgateError
 from tests.e2e.queries.kit import QueryCluster, json_lines, query_cluster, until
 
 ROWS = 20_000
@@ -18,6 +21,23 @@ PATIENT = (
     "--set",
     "timings.drain_deadline=5m",
 )
+
+
+# As it is written in the documents.
+PHI = """
+SELECT workerId, (timestamp - prev_timestamp) as inter_arrival_time
+FROM (SELECT workerId, timestamp, LAG(timestamp) OVER (PARTITION BY workerId) as prev_timestamp FROM heartbeats)
+WINDOW SLIDING(size = 1m, advance = 1s)
+GROUP BY workerId
+HAVING inter_arrival_time > (AVG(inter_arrival_time) + 3 * STDDEV(inter_arrival_time))
+INTO failure_alert_sink
+""".strip()
+
+
+def refusal(cluster: QueryCluster, statement: str) -> str:
+    with pytest.raises(HeadgateError) as refused:
+        cluster.sql(statement)
+    return str(refused.value)
 
 
 def sink(cluster: QueryCluster, name: str, columns: str) -> str:
@@ -55,6 +75,17 @@ def test_dashboard_and_overload_queries_tell_what_the_agents_did(tmp_path: Path)
             "CREATE SINK nowhere (n INT64) TYPE VOID",
         ):
             cluster.sql(statement)
+        # Failure detection by the row before is refused, where LAG stands, with what to write instead.
+        in_our_words = (
+            PHI.replace("workerId", "agent")
+            .replace("prev_timestamp", "p")
+            .replace("timestamp", "ts")
+            .replace("failure_alert_sink", "told")
+        )
+        for statement in (PHI, in_our_words):
+            told = refusal(cluster, statement)
+            assert "LAG OVER (...) cannot run as part of a continuous query" in told
+            assert "join the stream with itself within a time range" in told
         for name, query in queries.items():
             cluster.sql(f"CREATE QUERY {name} AS {query}")
             cluster.wait(name, "RUNNING", seconds=300)

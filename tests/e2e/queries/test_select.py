@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from headgate.catalog import v1 as catalog
+from tests.e2e.cli.command import Headgate
+from tests.e2e.cli.test_shell import PROMPT, at_a_terminal
 from tests.e2e.queries.kit import QueryCluster, query_cluster, until
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,6 +69,20 @@ def test_rows_stream_as_json_until_the_reader_is_interrupted(cluster: QueryClust
     _, err = command.communicate(timeout=60)
     assert "Traceback" not in err
     nothing_is_left(cluster)
+
+
+def test_control_c_ends_a_select_and_not_the_shell(cluster: QueryCluster, tmp_path: Path) -> None:
+    with at_a_terminal(
+        "sql", environment=Headgate(cluster.coordinator.address).environment(), state=tmp_path
+    ) as terminal:
+        terminal.expect(PROMPT)
+        terminal.type("SELECT id + 1000000 AS far FROM numbers;\r")
+        terminal.expect("FAR", "1000000", "1000001", seconds=180)
+        os.killpg(os.getpgid(terminal.process.pid), signal.SIGINT)
+        terminal.expect("interrupted", PROMPT)
+        nothing_is_left(cluster)
+        terminal.type("SHOW AGENTS;\r")
+        terminal.expect("127.0.0.1:")
 
 
 def test_a_reader_that_dies_leaves_nothing_behind(cluster: QueryCluster) -> None:

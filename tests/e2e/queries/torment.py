@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,8 +22,8 @@ class Work(Protocol):
 
     def feed(self, count: int) -> None: ...
 
-    def stop(self, seconds: float) -> None:
-        """Softly, and waits until everything has come out."""
+    def settle(self, seconds: float) -> None:
+        """Returns when a soft stop will let everything come out that was fed."""
 
     def check(self) -> None:
         """Fails where something has come out that should not, or the other way around."""
@@ -32,15 +32,23 @@ class Work(Protocol):
 @dataclass
 class Torment:
     cluster: QueryCluster
-    work: Work
+    works: Sequence[Work]
     source: random.Random
     kills: int = 0
     say: Callable[[str], None] = lambda text: None
 
     def begin(self) -> None:
         """Rows flow through every query."""
-        self.work.feed(100)
-        self._all_run()
+        self.feed(100)
+        self.all_run()
+
+    @property
+    def queries(self) -> list[str]:
+        return [query for work in self.works for query in work.queries]
+
+    def feed(self, count: int) -> None:
+        for work in self.works:
+            work.feed(count)
 
     def kill_each(self, times: int) -> None:
         """SIGKILL, every process so many times, in an order of the seed, with rows in between."""
@@ -48,7 +56,7 @@ class Torment:
         self.source.shuffle(victims)
         for victim in victims:
             self.kill(victim)
-            self.work.feed(self.source.randrange(20, 200))
+            self.feed(self.source.randrange(20, 200))
             time.sleep(self.source.uniform(0.5, 5.0))
 
     def kill(self, victim: Process) -> None:
@@ -60,14 +68,20 @@ class Torment:
 
     def end(self) -> None:
         """Everything comes out, and is what it should be; none was dropped as late."""
-        self._all_run()
-        self.work.feed(50)
-        self.work.stop(WAIT_SECONDS)
-        self.work.check()
-        for query in self.work.queries:
+        self.all_run()
+        self.feed(50)
+        for work in self.works:
+            work.settle(WAIT_SECONDS)
+        for query in self.queries:
+            self.cluster.sql(f"STOP QUERY {query} WITHIN 10 MIN")
+        for query in self.queries:
+            self.cluster.wait(query, "STOPPED", seconds=WAIT_SECONDS)
+        for work in self.works:
+            work.check()
+        for query in self.queries:
             late = sum(one.progress.rows_late for one in self.cluster.fragments(query))
             assert late == 0, f"{query}: {late} rows were dropped as late"
 
-    def _all_run(self) -> None:
-        for query in self.work.queries:
+    def all_run(self) -> None:
+        for query in self.queries:
             self.cluster.wait(query, "RUNNING", seconds=WAIT_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -69,12 +69,19 @@ def leader(made: log.Topic, epoch: int, index: int = 0) -> log.LeaderRef:
 
 
 async def acquire(
-    store: Store, member: Member, made: log.Topic, indexes: Iterable[int] = (0,)
+    store: Store,
+    member: Member,
+    made: log.Topic,
+    indexes: Iterable[int] = (0,),
+    max_bytes: int = leads.DEFAULT_ACQUIRED_BYTES,
+    ended: Mapping[int, int] | None = None,
 ) -> Sequence[log.AcquiredPartition]:
     request = log.AcquirePartitionsRequest(
-        session_id=member.session, partitions=[ref(made, index) for index in indexes]
+        session_id=member.session,
+        partitions=[ref(made, index) for index in indexes],
+        ended=[leader(made, epoch, index) for index, epoch in (ended or {}).items()],
     )
-    return (await store.write(lambda tx: leads.acquire_partitions(tx, request))).partitions
+    return (await store.write(lambda tx: leads.acquire_partitions(tx, request, max_bytes))).partitions
 
 
 async def lead(store: Store, member: Member, made: log.Topic, index: int = 0) -> log.LeaderRef:
@@ -111,9 +118,11 @@ def commit(led: log.LeaderRef, base: int, following: int, uid: str = "", **field
     return log.SegmentCommit(leader=led, segment=made, producers=producers)
 
 
-async def commits(store: Store, member: Member, *each: log.SegmentCommit) -> None:
+async def commits(
+    store: Store, member: Member, *each: log.SegmentCommit, most_producers: int = segments.DEFAULT_PRODUCERS
+) -> None:
     request = log.CommitSegmentsRequest(session_id=member.session, commits=each)
-    await store.write(lambda tx: segments.commit_segments(tx, request))
+    await store.write(lambda tx: segments.commit_segments(tx, request, most_producers))
 
 
 async def listed(

@@ -45,6 +45,17 @@ async def commit_offsets(
     return list((await store.write(lambda tx: groups.commit_group_offsets(tx, request))).unknown)
 
 
+async def release_groups(store: Store, member: Member, *names: str, epoch: int = 1) -> None:
+    request = log.ReleaseGroupsRequest(
+        session_id=member.session, groups=[log.ReleasedGroup(group=name, epoch=epoch) for name in names]
+    )
+    await store.write(lambda tx: groups.release_groups(tx, request))
+
+
+async def forget(store: Store, age: float, limit: int = 10) -> int:
+    return await store.write(lambda tx: groups.forget(tx, age, limit))
+
+
 async def group_of(store: Store, name: str = "g") -> log.Group:
     return await store.read(lambda tx: groups.get_group(tx, log.GetGroupRequest(name=name)))
 
@@ -170,8 +181,48 @@ async def test_groups_that_nobody_uses_are_forgotten_in_time(store: Store) -> No
     for name in ("g", "h"):
         epoch = (await acquire_group(store, member, name)).epoch
         await commit_offsets(store, member, epoch, at("a", 0, 1), group=name)
-    assert await store.write(lambda tx: groups.forget(tx, 3600.0, 10)) == 0
-    assert await store.write(lambda tx: groups.forget(tx, -1.0, 1)) == 1
-    assert await store.write(lambda tx: groups.forget(tx, -1.0, 10)) == 1
-    await fails(commit_offsets(store, member, 1, at("a", 0, 2)), STALE_EPOCH)
-    assert (await acquire_group(store, member)).epoch == 1, "it begins anew"
+    await release_groups(store, member, "g", "h")
+    assert await forget(store, 3600.0) == 0
+    assert await forget(store, -1.0, 1) == 1
+    assert await forget(store, -1.0) == 1
+    await fails(group_of(store), GROUP_NOT_FOUND)
+
+
+async def test_a_group_that_is_led_is_kept_however_long_nothing_was_committed(store: Store) -> None:
+    await topic(store, "a")
+    member = await joined(store, "x")
+    epoch = (await acquire_group(store, member)).epoch
+    await commit_offsets(store, member, epoch, at("a", 0, 7))
+    assert await forget(store, -1.0) == 0
+    assert (await group_of(store)).offsets[0].offset == 7
+    await commit_offsets(store, member, epoch, at("a", 0, 8))
+
+
+async def test_the_time_without_a_leader_begins_when_a_group_was_given_up_or_its_leader_lost(store: Store) -> None:
+    await topic(store, "a")
+    for name, lost in (("released", False), ("lost", True)):
+        member = await joined(store, f"agent-{name}")
+        await acquire_group(store, member, name)
+        long_ago = update(consumer_groups).where(consumer_groups.c.name == name).values(time=1)
+        await store.write(lambda tx, aged=long_ago: tx.connection.execute(aged))  # type: ignore[misc]
+        await (gone(store, member) if lost else release_groups(store, member, name))
+        assert await forget(store, 3600.0) == 0, "it was led a moment ago"
+        assert await forget(store, -1.0) == 1
+
+
+async def test_a_group_that_was_forgotten_or_dropped_comes_back_above_every_epoch_it_had(store: Store) -> None:
+    await topic(store, "a")
+    one, two = await joined(store, "one"), await joined(store, "two")
+    assert (await acquire_group(store, one)).epoch == 1
+    await release_groups(store, one, "g")
+    assert (await acquire_group(store, two)).epoch == 2
+    await commit_offsets(store, two, 2, at("a", 0, 1), generation=9)
+    await release_groups(store, two, "g", epoch=2)
+    assert await forget(store, -1.0) == 1
+    again = await acquire_group(store, two)
+    assert (again.epoch, again.generation) == (3, 0)
+    await fails(commit_offsets(store, two, 2, at("a", 0, 9), generation=9), STALE_EPOCH)
+    await drop(store, session_id=two.session, epoch=3)
+    assert (await acquire_group(store, two)).epoch == 4
+    await fails(commit_offsets(store, two, 3, at("a", 0, 9)), STALE_EPOCH)
+    assert list((await group_of(store)).offsets) == []

@@ -7,7 +7,7 @@ import asyncio
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import agents as agent_entity
-from headgate_coordinator.catalog.log import topics
+from headgate_coordinator.catalog.log import counters, topics
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.errors import (
     AGENT_NOT_ELIGIBLE,
@@ -220,6 +220,59 @@ async def test_a_recovery_leaves_a_hole_that_is_never_given_out_again(store: Sto
     await commits(store, b, commit(led, 1000, 1010))
     (found, _) = await partitions(store, made)
     assert [(hole.from_offset, hole.to_offset) for hole in found.offsets.holes] == [(400, 1000)]
+
+
+async def test_after_an_accepted_loss_retries_of_what_segments_hold_are_still_known(store: Store) -> None:
+    made, a, b = await topic(store, durability=WAL, partitions=2), await joined(store, "a"), await joined(store, "b")
+    last = await store.write(lambda tx: counters.take(tx, counters.PRODUCER_ID, 5)) + 4
+    known = log.ProducerState(producer_id=2, batches=[log.ProducerBatch(base_sequence=0, last_sequence=3)])
+    for index in (0, 1):
+        led = await lead(store, a, made, index)
+        await reserve(store, a, led, 1000)
+        await commits(store, a, commit(led, 0, 4, producers=[known]))
+    await gone(store, a)
+    await recover(store, made.name, 0)
+    (given_up,) = await acquire(store, b, made, [0])
+    assert list(given_up.producers) == [known]
+    assert given_up.producers_forgotten == last, "of the others all may have been lost"
+    c = await joined(store, "c", volume="volume-a")
+    (kept,) = await acquire(store, c, made, [1])
+    assert (list(kept.producers), kept.producers_forgotten) == ([known], 0)
+
+
+async def test_an_answer_has_as_many_partitions_as_fit_and_the_rest_is_neither_told_nor_granted(store: Store) -> None:
+    made, a, b = await topic(store, partitions=130), await joined(store, "a"), await joined(store, "b")
+    batches = [log.ProducerBatch(base_sequence=n, last_sequence=n, base_offset=1 << 40) for n in range(5)]
+    states = [log.ProducerState(producer_id=n, batches=batches) for n in range(200)]
+    size = sum(state.ByteSize() for state in states)
+    crowded = range(0, 130, 2)
+    for got in await acquire(store, a, made, crowded):
+        led = leader(made, got.epoch, got.partition.index)
+        await commits(store, a, commit(led, 0, 5, producers=states))
+    await gone(store, a)
+    asked, answers = list(range(130)), 0
+    while asked:
+        got = await acquire(store, b, made, asked, max_bytes=20 * size)
+        answers += 1
+        assert [each.partition.index for each in got] == asked[: len(got)], "in the order of the request"
+        assert all(each.epoch and not each.refusal for each in got)
+        assert all(len(each.producers) == (200 if each.partition.index in crowded else 0) for each in got)
+        assert 0 < log.AcquirePartitionsResponse(partitions=got).ByteSize() < 20 * size
+        asked = asked[len(got) :]
+        led = [each.index for each in await partitions(store, made) if each.leader == "b"]
+        assert led == [index for index in range(130) if index not in asked], "what was not told was not granted"
+    assert answers > 3
+
+
+async def test_a_partition_that_fills_an_answer_is_answered_alone(store: Store) -> None:
+    made, a, b = await topic(store, partitions=3), await joined(store, "a"), await joined(store, "b")
+    led = await lead(store, a, made, 1)
+    states = [log.ProducerState(producer_id=n, producer_epoch=3) for n in range(500)]
+    await commits(store, a, commit(led, 0, 5, producers=states))
+    await gone(store, a)
+    for expected in ([0], [1], [2]):
+        got = await acquire(store, b, made, range(expected[0], 3), max_bytes=2000)
+        assert [each.partition.index for each in got] == expected
 
 
 async def test_a_recovery_is_refused_while_an_agent_leads(store: Store) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
+from headgate_common.clock import SystemClock
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import changes, schema, sessions
-from headgate_coordinator.catalog.retention import Retention, RetentionSettings, compact
+from headgate_coordinator.catalog.retention import Aged, Retention, RetentionSettings, compact
 from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND, Store
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import NOT_LEADER, REVISION_COMPACTED
@@ -55,7 +56,7 @@ async def test_history_is_removed_in_bounded_parts_and_takes_no_revision(store: 
     await filled(store)
     assert await store.write(lambda tx: compact(tx, AGED, 7)) == 7
     assert await store.read(stored) == (8, 33)
-    retention = Retention(store, replace(AGED, batch=7))
+    retention = Retention(store, replace(AGED, batch=7), clock=SystemClock())
     assert await retention.run_once() == 23
     assert await store.read(lambda tx: changes.head(tx.connection)) == (40, 30)
 
@@ -67,7 +68,7 @@ async def test_only_the_leader_removes_and_a_trim_of_others_runs_too(store: Stor
 
     left, done = [5], asyncio.Event()
 
-    def trim(tx: Tx, limit: int) -> int:
+    def trim(tx: Tx, age: float, limit: int) -> int:
         removed = min(limit, left[0])
 
         def removed_now() -> None:
@@ -79,7 +80,8 @@ async def test_only_the_leader_removes_and_a_trim_of_others_runs_too(store: Stor
         return removed
 
     term = await store.write(lead)
-    retention = Retention(store, replace(AGED, interval=0.001, batch=2), [trim])
+    settings = replace(AGED, interval=0.001, batch=2)
+    retention = Retention(store, settings, [Aged(0.0, trim)], clock=SystemClock())
     running = asyncio.create_task(retention.run(term))
     await asyncio.wait_for(done.wait(), 30)
     running.cancel()

@@ -255,6 +255,28 @@ async def test_producers_that_write_nothing_are_forgotten_in_time(store: Store) 
     assert (list(got.producers), got.producers_forgotten) == ([], 2)
 
 
+async def test_a_partition_remembers_only_so_many_producers_and_the_silent_ones_go_first(store: Store) -> None:
+    made, a = await topic(store, partitions=2), await joined(store, "a")
+    first, second = [leader(made, got.epoch, index) for index, got in enumerate(await acquire(store, a, made, [0, 1]))]
+
+    async def write(led: log.LeaderRef, base: int, *producers: int) -> None:
+        states = [log.ProducerState(producer_id=number) for number in producers]
+        await commits(store, a, commit(led, base, base + 5, producers=states), most_producers=4)
+
+    await write(second, 0, 1, 2, 3)
+    await write(first, 0, 10, 11)
+    await write(first, 5, 12, 13)
+    await write(first, 10, 10)
+    await write(first, 15, 14, 15)
+    got, other = await acquire(store, a, made, [0, 1])
+    assert [each.producer_id for each in got.producers] == [10, 13, 14, 15]
+    assert got.producers_forgotten == 12, "none above it was forgotten"
+    assert [each.producer_id for each in other.producers] == [1, 2, 3]
+    await write(first, 20, 13)
+    (got,) = await acquire(store, a, made)
+    assert [each.producer_id for each in got.producers] == [10, 13, 14, 15]
+
+
 async def test_producers_may_be_older_than_a_partition_or_than_a_loss(store: Store) -> None:
     async def producer_id() -> int:
         return await store.write(lambda tx: counters.take(tx, counters.PRODUCER_ID))

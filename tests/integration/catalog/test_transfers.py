@@ -77,17 +77,32 @@ async def test_a_hand_over_moves_the_lead_with_a_new_epoch_and_shuts_the_former_
     await commits(store, b, commit(leader(made, 2), 7, 9))
 
 
-async def test_a_leader_that_begins_anew_ends_the_hand_over_that_it_had_begun(store: Store) -> None:
-    """A completion that is still on its way must not pass the lead on under it."""
+async def test_a_leader_that_begins_anew_gets_a_new_epoch_and_what_it_sent_before_is_refused(store: Store) -> None:
+    """It stopped by its own clock, and its session lives on: a commit or a completion may still be on its way."""
     made, a, b, led = await led_topic(store, durability=WAL)
+    await reserve(store, a, led, 1000)
     offered = await start(store, a, led, "b")
     await answer(store, b, accepted=[offered.uid])
-    (again,) = await acquire(store, a, made)
-    assert (again.epoch, (await state(store, offered.uid)).state) == (1, FAILED)
+    (again,) = await acquire(store, a, made, ended={0: 1})
+    assert (again.epoch, (await state(store, offered.uid)).state) == (2, FAILED)
     (late,) = await complete(store, a, completed=[offered.uid])
     assert late.state == FAILED
+    await fails(commits(store, a, commit(led, 0, 7)), STALE_EPOCH)
+    await commits(store, a, commit(leader(made, 2), 0, 7))
     (found,) = await partitions(store, made)
-    assert (found.leader, found.epoch) == ("a", 1)
+    assert (found.leader, found.epoch, found.volume_id) == ("a", 2, "volume-a")
+
+
+async def test_asking_again_for_what_was_not_led_since_changes_nothing(store: Store) -> None:
+    """The answer was lost, or the request came twice."""
+    made, a, _, led = await led_topic(store, durability=WAL)
+    offered = await start(store, a, led, "b")
+    (again,) = await acquire(store, a, made)
+    assert again.epoch == 1
+    for _ in range(2):
+        (anew,) = await acquire(store, a, made, ended={0: 1})
+        assert anew.epoch == 2
+    assert (await state(store, offered.uid)).state == FAILED
 
 
 async def test_every_step_may_be_repeated(store: Store) -> None:

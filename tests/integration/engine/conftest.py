@@ -14,7 +14,9 @@ from tests.integration.engine.kit import Client, Engine, running_engine
 @pytest.fixture(scope="session")
 def engine_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("engine")
-    with running_engine(folder, "--set=timings.keep_alive=60s", "--set=reserved_slots=1") as made:
+    # Nothing here should wait longer than it must.
+    quick = ("--set=timings.brokers=2s", "--set=timings.quiet=1s", "--set=timings.realtime_checkpoint=5s")
+    with running_engine(folder, "--set=timings.keep_alive=60s", "--set=reserved_slots=1", *quick) as made:
         yield made
 
 

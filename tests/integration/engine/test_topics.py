@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from headgate.engine import v1 as engine
 from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
 from tests.integration.engine.edges import Edges
-from tests.integration.engine.events import EVENTS, Row, events, events_input, seen_windows, windowed, windows
+from tests.integration.engine.events import EVENTS, START, Row, events, events_input, seen_windows, windowed, windows
 from tests.integration.engine.kit import Client, compute, schema, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark_kafka_jars")]
@@ -147,6 +148,53 @@ def test_bad_records_go_to_the_error_topic_with_their_reason_and_the_query_goes_
     assert bad[1]["reason"] == "the record has no value"
 
 
+def test_two_inputs_of_one_topic_at_their_own_pace_give_each_bad_record_once_for_each(
+    topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    topic = topics.create()
+    topics.send(topic, *as_json(events(35, 4)), b"bad")
+    time.sleep(0.05)
+    middle = time.time_ns() // 1000
+    topics.send(topic, *as_json(events(36, 4)), b"worse")
+    first, second = events_input("s1", 0, time=False), events_input("s2", 0, time=False)
+    for entry, name in ((first, "one"), (second, "two")):
+        from_topic(entry, topics, topic)
+        entry.topic.physical_source = name
+    second.topic.options["start"] = str(middle)
+    sql = "SELECT k, v FROM s1 UNION ALL SELECT k, v FROM s2"
+    out, errors = edge(edges, OUT), edge(edges, ERRORS)
+    ref = started(compute(sql, [first, second], schema(k="VARCHAR", v="INT64")), output=out, errors=errors)
+    until(lambda: keep(client, ref).progress.rows_in == 12, "all rows")
+    assert keep(client, ref).progress.bad_records == 3
+    client(engine.StopFragmentRequest(run=ref))
+    client.wait(ref, engine.RUN_STATE_STOPPED)
+    places = sorted(row["place"] for row in edges.rows(errors.topic_uid))
+    assert places == sorted(
+        f"partition 0, offset {offset} of topic {topic} (source {name})"
+        for offset, name in ((4, "one"), (9, "one"), (9, "two"))
+    )
+
+
+def test_a_topic_that_is_missing_fails_the_run_for_good_and_brokers_that_are_silent_do_not(
+    topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    sink = topics.create()
+    lost = filter_plan(topics, "no-such-topic")
+    run = client.wait(started(lost, output=edge(edges, OUT)), engine.RUN_STATE_FAILED)
+    wanted = ("KAFKA_TOPIC_MISSING", f"there is no topic no-such-topic at {topics.bootstrap}", False)
+    assert (run.error.reason, run.error.message, run.error.transient) == wanted
+    nowhere = filter_plan(topics, sink)
+    to_topic(nowhere, topics, "no-such-sink")
+    run = client.wait(started(nowhere), engine.RUN_STATE_FAILED)
+    assert (run.error.reason, run.error.transient) == ("KAFKA_TOPIC_MISSING", False)
+    for servers, problem in (("127.0.0.1:1", "did not answer within"), ("no-such-host.invalid:9092", "nobody knows")):
+        away = filter_plan(topics, sink)
+        away.inputs[0].topic.options["bootstrap_servers"] = servers
+        run = client.wait(started(away, output=edge(edges, OUT)), engine.RUN_STATE_FAILED)
+        assert (run.error.reason, run.error.transient) == ("KAFKA_UNREACHABLE", True)
+        assert servers in run.error.message and problem in run.error.message
+
+
 def test_a_bad_record_fails_the_run_where_the_query_is_set_so(
     topics: Topics, edges: Edges, client: Client, started: Any
 ) -> None:
@@ -198,6 +246,37 @@ def test_at_least_once_writes_json_to_a_topic_without_an_edge(topics: Topics, cl
     assert {(row["k"], row["v"], dt.datetime.fromisoformat(row["ts"])) for row in found} == wanted
 
 
+def test_at_least_once_keeps_bad_records_counts_what_it_writes_and_does_not_keep_them_again(
+    topics: Topics, edges: Edges, client: Client, checkpoint: str
+) -> None:
+    source, sink = topics.create(), topics.create()
+    topics.send(source, *as_json(events(37, 10)), b"bad")
+    plan = filter_plan(topics, source)
+    to_topic(plan, topics, sink)
+    errors = edge(edges, ERRORS)
+    uid = RandomIds().uid("fragment")
+    bad: list[int] = []
+    for epoch, rows in ((1, 10), (2, 4)):
+        ref = engine.RunRef(fragment_uid=uid, epoch=epoch)
+        settings = engine.RunSettings(delivery=engine.DELIVERY_AT_LEAST_ONCE)
+        client(
+            engine.StartFragmentRequest(
+                run=ref, query="topics", plan=plan, checkpoint=checkpoint, errors=errors, settings=settings
+            )
+        )
+        until(lambda ref=ref, rows=rows: keep(client, ref).progress.rows_in == rows, "rows")
+        progress = keep(client, ref).progress
+        assert progress.rows_out == rows // 2
+        bad.append(progress.bad_records)
+        client(engine.StopFragmentRequest(run=ref))
+        client.wait(ref, engine.RUN_STATE_STOPPED)
+        topics.send(source, *as_json(events(38, 4)))
+    assert bad == [1, 0]
+    assert len(topics.read(sink, 7)) == 7
+    (row,) = edges.rows(errors.topic_uid)
+    assert (row["raw"], row["place"]) == ("bad", f"partition 0, offset 10 of topic {source} (source events)")
+
+
 def test_realtime_takes_slots_refuses_without_and_delivers(topics: Topics, client: Client, started: Any) -> None:
     wide, source, sink = topics.create(5), topics.create(), topics.create()
     realtime = engine.RunSettings(mode=catalog.QUERY_MODE_REALTIME)
@@ -207,7 +286,7 @@ def test_realtime_takes_slots_refuses_without_and_delivers(topics: Topics, clien
         started(refused, settings=realtime)
     missing = filter_plan(topics, "no-such-topic")
     to_topic(missing, topics, sink)
-    with pytest.raises(HeadgateError, match="SPARK_FAILED: UnknownTopicOrPartitionException"):
+    with pytest.raises(HeadgateError, match="KAFKA_TOPIC_MISSING: there is no topic no-such-topic at"):
         started(missing, settings=realtime)
     plan = filter_plan(topics, source)
     to_topic(plan, topics, sink)
@@ -216,3 +295,78 @@ def test_realtime_takes_slots_refuses_without_and_delivers(topics: Topics, clien
     rows = events(34, 20)
     topics.send(source, *as_json(rows))
     assert len(topics.read(sink, 10)) == 10
+
+
+def test_realtime_counts_bad_records_and_keeps_them_once_its_checkpoint_is_written(
+    topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    source, sink = topics.create(), topics.create()
+    plan = filter_plan(topics, source)
+    to_topic(plan, topics, sink)
+    errors = edge(edges, ERRORS)
+    ref = started(plan, settings=engine.RunSettings(mode=catalog.QUERY_MODE_REALTIME), errors=errors)
+    client.wait(ref, engine.RUN_STATE_RUNNING)
+    topics.send(source, *as_json(events(39, 4)), b"bad")
+    until(lambda: client.wait(ref, engine.RUN_STATE_RUNNING).progress.bad_records == 1, "the bad record to be counted")
+    assert keep(client, ref).progress.rows_in == 4
+
+    def kept_rows() -> int:
+        client.wait(ref, engine.RUN_STATE_RUNNING)
+        return len(edges.rows(errors.topic_uid))
+
+    until(kept_rows, "the bad record to be kept")
+    topics.send(source, b"worse")
+    until(lambda: kept_rows() > 1, "the next one to be kept")
+    kept = [(row["raw"], row["place"]) for row in edges.rows(errors.topic_uid)]
+    where = f"of topic {source} (source events)"
+    assert kept == [("bad", f"partition 0, offset 4 {where}"), ("worse", f"partition 0, offset 5 {where}")]
+
+
+def test_marks_for_a_silent_topic_are_few_and_go_when_they_were_read_and_an_idle_run_says_so(
+    topics: Topics, edges: Edges, client: Client, checkpoint: str, started: Any
+) -> None:
+    busy, silent = topics.create(), topics.create()
+    plan = windowed(1, 2, idle_timeout=0.5)
+    for entry, topic in zip(plan.inputs, (busy, silent), strict=True):
+        from_topic(entry, topics, topic)
+    out = edge(edges, OUT)
+    rows = events(40, 240)
+    ref = started(plan, output=out)
+    for at in range(0, 240, 60):
+        topics.send(busy, *as_json(rows[at : at + 60]))
+        until(lambda at=at: keep(client, ref).progress.rows_in == at + 60, "rows")
+    wanted = windows(row for row in rows if row["ts"] < START + dt.timedelta(seconds=50))
+    until(lambda: sum(seen_windows(edges.rows(out.topic_uid)).values()) >= sum(wanted.values()), "windows")
+    assert not wanted - seen_windows(edges.rows(out.topic_uid))
+    marks = Path(checkpoint) / f"{ref.fragment_uid}.control" / "1"
+    # The last one stays until a batch follows the one that read it.
+    until(lambda: len(list(marks.glob("mark-*"))) <= 2, "marks that were read to be removed")
+    until(lambda: keep(client, ref).progress.rows_in_per_second == 0.0, "the rates of an idle run")
+    assert keep(client, ref).progress.rows_in == 240
+
+
+def test_a_batch_reads_a_range_of_a_kafka_topic_or_all_that_is_there(topics: Topics, client: Client) -> None:
+    topic = topics.create(2)
+    rows = events(41, 40)
+    topics.send(topic, *as_json(rows[:25]))
+    topics.send(topic, *as_json(rows[25:]), b"no row", partition=1)
+
+    def numbers(name: str = topic, parser: dict[str, str] | None = None, **range_: Any) -> list[int]:
+        options = {"bootstrap_servers": topics.bootstrap, "topic": name}
+        entry = engine.BatchInput(
+            view="t",
+            schema=schema(k="VARCHAR", v="INT64", ts="TIMESTAMP"),
+            kafka=engine.KafkaRange(options=options, parser_options=parser or {}, **range_),
+        )
+        table, _ = client.batch(engine.ExecuteBatchRequest(sql="SELECT v FROM t ORDER BY v", inputs=[entry]))
+        return [row["v"] for row in table.to_pylist()]
+
+    assert numbers() == list(range(40)), "a record that is no row is left out"
+    assert numbers(from_offsets=[5, 3], until_offsets=[20, 10]) == [*range(5, 20), *range(28, 35)]
+    assert numbers(from_offsets=[25, 2], until_offsets=[25, 2]) == []
+    with pytest.raises(HeadgateError, match="BAD_RECORD"):
+        numbers(parser={"on_error": "fail"})
+    with pytest.raises(HeadgateError, match="each of its 2 partitions"):
+        numbers(until_offsets=[25])
+    with pytest.raises(HeadgateError, match="KAFKA_TOPIC_MISSING"):
+        numbers("no-such-topic")

@@ -119,6 +119,7 @@ class LogAgent:
     files: Files = field(default_factory=Files)
     limits: PartitionSettings = field(default_factory=lambda: PartitionSettings(linger=0.002, segment_age=0.5))
     upkeep_settings: UpkeepSettings = field(default_factory=lambda: UpkeepSettings(delete_grace=0.0, orphan_grace=0.0))
+    read_timeout: float = 20.0
     seed: int = 1
     starts: int = 0
 
@@ -176,7 +177,14 @@ class LogAgent:
             view=self.view,
             catalog=catalog,
             world=world,
-            settings=BrokerSettings(limits=self.limits, relook=1.0, retry=0.05, guard=0.02, transfer_timeout=3.0),
+            settings=BrokerSettings(
+                limits=self.limits,
+                relook=1.0,
+                retry=0.05,
+                guard=0.02,
+                transfer_timeout=3.0,
+                read_timeout=self.read_timeout,
+            ),
         )
         self.upkeep = Upkeep(self.broker, self.upkeep_settings)
         await self.broker.open()

@@ -13,6 +13,7 @@ from headgate_agent.log.contract import NotLeader, PartitionKey
 from headgate_agent.log.record_batch import headers
 from headgate_agent.log.records import PlainRecord, pack, unpack_batches
 from headgate_agent.log.store_identity import LABEL
+from headgate_common.errors import HeadgateError
 from tests.integration.log.kit import COORDINATOR, TTL, LogAgent, LogCluster, log_cluster
 
 BOTH = pytest.mark.parametrize("wal", [False, True], ids=["OBJECT", "WAL"])
@@ -178,6 +179,22 @@ async def test_a_leader_that_wakes_up_too_late_answers_no_reader_either() -> Non
                 ask(key)
 
 
+async def test_a_leader_that_stops_by_its_own_clock_and_leads_again_does_so_in_a_new_epoch() -> None:
+    """Its session has lived on, and so would what it sent before, such as a merge that comes late."""
+    async with log_cluster("a", limits=_slow_segments()) as cluster:
+        topic = await cluster.create("orders", 1, wal=True)
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await produce(cluster, key, batch(b"one"))
+        session, before = agent.broker.session, agent.broker.led[key]
+        agent.member._valid_until = 0.0
+        await cluster.until(lambda: agent.broker.led.get(key) not in (None, before), "it to lead again")
+        assert agent.broker.session == session
+        assert agent.broker.led[key].partition.epoch == before.partition.epoch + 1
+        assert await produce(cluster, key, batch(b"two")) == 1
+        assert await read_all(agent, key) == [b"one", b"two"]
+
+
 async def test_a_session_that_ended_and_came_back_keeps_what_only_the_write_ahead_log_has() -> None:
     async with log_cluster("a", limits=_slow_segments()) as cluster:
         topic = await cluster.create("orders", 1, wal=True)
@@ -215,6 +232,34 @@ async def test_a_coordinator_that_restarts_within_the_sessions_time_fails_no_pro
         await agent.broker.produce(key, batch(b"after"))
         assert agent.broker.bounds(key).epoch == epoch
         assert await read_all(agent, key) == [b"before", b"during", b"after"]
+
+
+async def test_reading_what_is_not_listed_while_the_coordinator_is_away_is_told_in_time_and_works_again_later() -> None:
+    async with log_cluster("a", read_timeout=0.1) as cluster:
+        topic = await cluster.create("orders", 1)
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await produce(cluster, key, batch(b"x", b"y"))
+        # As after a restart: it leads, and has not asked for the segments yet.
+        await agent.crash()
+        await agent.start()
+        await cluster.until(lambda: key in agent.broker.led)
+        broker = agent.broker
+        cluster.wires.cut.add(COORDINATOR)
+        async with asyncio.timeout(TTL):
+            (part,) = await broker.fetch([FetchPart(key, 0, 100)], max_wait=0.05, min_bytes=1, max_bytes=100)
+            assert isinstance(part.error, HeadgateError) and part.error.reason.name == "DEADLINE_EXCEEDED"
+            with pytest.raises(HeadgateError, match="ask again"):
+                await broker.offset_at(key, 1000)
+        loading = broker.led[key].segments._loading
+        assert len(loading.running()) == 1, "all who want the list wait for one call"
+        await cluster.until(lambda: key not in broker.led, "leadership to end")
+        (part,) = await broker.fetch([FetchPart(key, 0, 100)], max_wait=0.05, min_bytes=1, max_bytes=100)
+        assert isinstance(part.error, NotLeader)
+        await cluster.until(lambda: not loading.running(), "the call to be given up")
+        cluster.wires.cut.clear()
+        await cluster.until(lambda: key in broker.led)
+        assert await read_all(agent, key) == [b"x", b"y"]
 
 
 async def test_one_missed_poll_moves_nothing_because_the_session_still_lives() -> None:

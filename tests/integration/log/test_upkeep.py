@@ -12,9 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from headgate.log import v1 as api
 from headgate_agent.log.access import FetchPart
 from headgate_agent.log.contract import PartitionKey, SegmentInfo
+from headgate_agent.log.objects import ObjectStoreFailed
 from headgate_agent.log.upkeep import UpkeepSettings, small_run
 from headgate_common.clock import SystemClock
-from tests.integration.log.kit import LogAgent, log_cluster
+from tests.integration.log.kit import LogAgent, LogCluster, log_cluster
 from tests.integration.log.test_broker import batch, produce, read_all
 
 MERGING = UpkeepSettings(merge_least=4, delete_grace=0.0, orphan_grace=0.0)
@@ -122,6 +123,74 @@ async def test_objects_that_the_catalog_does_not_know_are_deleted_once_they_are_
         deleted = [await upkeep.collect_orphans() for upkeep in patient]
         assert sorted(deleted) == [0, 1], "one agent does it for all"
         assert list(cluster.objects.objects) == [known]
+
+
+def refuse_to_delete(monkeypatch: pytest.MonkeyPatch, cluster: LogCluster, *keys: str) -> None:
+    """These keys cannot be deleted, others can."""
+    delete = cluster.objects.delete
+
+    async def refusing(key: str) -> None:
+        if key in keys:
+            raise ObjectStoreFailed(f"{key}: access denied")
+        await delete(key)
+
+    monkeypatch.setattr(cluster.objects, "delete", refusing)
+
+
+async def test_an_object_that_cannot_be_deleted_blocks_none_behind_it_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders")
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await one_segment_each(agent, key, *(b"%d" % number for number in range(5)))
+        first, *others = [info.key for info in await agent.broker.led[key].segments.all()]
+        await agent.broker.delete_records(key, 5)
+        with monkeypatch.context() as patched:
+            refuse_to_delete(patched, cluster, first)
+            with pytest.raises(ObjectStoreFailed):
+                await agent.upkeep.delete_doomed()
+            assert list(cluster.objects.objects) == [first], "the others are gone"
+        assert await agent.upkeep.delete_doomed() == 1
+        assert not cluster.objects.objects and len(others) == 4
+
+
+async def test_a_store_that_deletes_nothing_is_asked_a_few_times_and_nothing_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with log_cluster("a") as cluster:
+        upkeep = cluster.agents["a"].upkeep
+        keys = [f"k{number:03}" for number in range(100)]
+        upkeep._doom(keys)
+        asked: list[str] = []
+
+        async def refusing(key: str) -> None:
+            asked.append(key)
+            raise ObjectStoreFailed("503")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.objects, "delete", refusing)
+            for turn in range(1, 4):
+                with pytest.raises(ObjectStoreFailed):
+                    await upkeep.delete_doomed()
+                assert asked == keys[: 10 * turn], "each turn asks for others"
+        assert await upkeep.delete_doomed() == 100
+
+
+async def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders")
+        upkeep = cluster.agents["a"].upkeep
+        upkeep._settings = UpkeepSettings(orphan_grace=-1.0)
+        first, second = (f"{topic.uid}/0/{1:016d}/{at:020d}-segment-orphan" for at in (1, 2))
+        for orphan in (first, second):
+            await cluster.objects.create(orphan, [b"orphan"])
+        refuse_to_delete(monkeypatch, cluster, first)
+        with pytest.raises(ObjectStoreFailed):
+            await upkeep.collect_orphans()
+        assert list(cluster.objects.objects) == [first]
+        assert list(upkeep._unknown) == [first]
 
 
 async def test_an_upload_is_no_orphan_however_wrong_the_wall_clock_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,18 @@ from typing import NamedTuple
 from headgate_simulation.log_faults import STORE
 from headgate_simulation.plan import LEADER, AgentSpec, Fault
 
-
 # Calls of agents about partitions, each of which changes the catalog, if it may.
-_COMMITTING = ("CompleteTransfers", "CompleteTransfers", "StartTransfers", "AnswerTransfers", "AcquirePartitions")
-_COMMITTING += ("ReleasePartitions", "CommitSegments", "ReserveOffsets")
+_COMMITTING = (
+    "CompleteTransfers",
+    "CompleteTransfers",
+    "StartTransfers",
+    "AnswerTransfers",
+    "AcquirePartitions",
+    "ReleasePartitions",
+    "CommitSegments",
+    "ReserveOffsets",
+    "ReplaceSegments",
+)
 
 
 class Moment(NamedTuple):

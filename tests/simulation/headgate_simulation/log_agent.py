@@ -106,7 +106,7 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
             work=work,
             metrics=metrics,
         ),
-        settings=BrokerSettings(limits=PartitionSettings(reserve_ahead=plan.reserve_ahead)),
+        settings=BrokerSettings(limits=PartitionSettings(reserve_ahead=plan.reserve_ahead), doubt=plan.doubt),
     )
     try:
         await broker.open()

@@ -45,6 +45,7 @@ def generate(seed: int) -> Plan:
         heals=SETTLED + SPAN + 1.0,
         log=LogPlan(
             session_ttl=lateness.choice((1.5, 2.0, 6.0)),
+            doubt=lateness.choice((0.0, 1.0, 4.0)),
             object_delay=source.choice((0.005, 0.05, 0.3)),
             object_timeout=source.choice((0.5, 2.0)),
             reserve_ahead=source.choice((5, 20, 1000)),

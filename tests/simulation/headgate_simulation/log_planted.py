@@ -8,6 +8,7 @@ _LEADS = "headgate_coordinator.catalog.log.leads"
 _SEGMENTS = "headgate_coordinator.catalog.log.segments"
 _REGISTRATION = "headgate_coordinator.catalog.registration"
 _EDGE_RUNS = "headgate_coordinator.catalog.log.edge_runs"
+_BATCHES = "headgate_agent.log.batches"
 _BROKER = "headgate_agent.log.broker"
 _PARTITION = "headgate_agent.log.partition"
 _TAKING = "headgate_agent.log.taking"
@@ -45,11 +46,8 @@ PLANTED: tuple[Planted, ...] = (
         "grant not looked at after the durable write",
         "a leader that was paused during a write acknowledges it, though another leads by now",
         (
-            Edit(f"{_PARTITION}:Partition.acknowledged", "self._check_grant()", "pass"),
-            Edit(f"{_PARTITION}:Partition.produce", "self._check_grant()", "pass"),
-            Edit(
-                f"{_PARTITION}:Partition._written", "if self._lost is not None or not self._grant.valid():", "if False:"
-            ),
+            Edit(f"{_PARTITION}:Partition.acknowledged", "await self.certain()", "pass"),
+            Edit(f"{_BATCHES}:Batches._confirmed", "await self._access.confirm(key)", "pass"),
         ),
     ),
     Planted(
@@ -213,13 +211,13 @@ PLANTED: tuple[Planted, ...] = (
         (Edit(f"{_EDGE_RUNS}:commit_stages", "_change(tx, after)", "pass"),),
     ),
     Planted(
-        "a hand-over completed under a leader that began anew",
-        "what was offered before a leader stopped and led again passes on while it takes records",
+        "a leader that begins anew keeps its epoch",
+        "what it sent before it stopped comes when it leads again, and counts",
         (
             Edit(
                 f"{_LEADS}:acquire_partitions",
-                'transfers.fail_of_partitions(tx, anew, "its leader began anew")',
-                "pass",
+                "elif rows[key].epoch <= ended.get(key, 0):",
+                "elif False:",
             ),
         ),
     ),

@@ -112,6 +112,8 @@ class LogPlan:
 
     # How long agents' sessions live without a renewal: shorter than some messages take.
     session_ttl: float = 6.0
+    # How long partitions wait for one that may have ended.
+    doubt: float = 4.0
     # The longest that a request to the object store takes.
     object_delay: float = 0.02
     # How long an agent waits for one.

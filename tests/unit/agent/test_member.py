@@ -23,6 +23,7 @@ from headgate_common.errors import INVALID_ARGUMENT, HeadgateError, Reason
 from headgate_coordinator.errors import (
     AGENT_DROPPED,
     AGENT_NAME_TAKEN,
+    CATALOG_MISMATCH,
     INVALID_NAME,
     NOT_LEADER,
     PROTOCOL_VERSION_UNSUPPORTED,
@@ -47,6 +48,7 @@ class FakeCoordinator:
     ttl: float = 0.15
     renew_after: float = 0.0
     term: int = 1
+    catalog_uid: str = ""
     refusals: dict[str, list[HeadgateError]] = field(default_factory=dict)
     registered: list[cluster.RegisterAgentRequest] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
@@ -62,7 +64,10 @@ class FakeCoordinator:
         self._refuse("register")
         self.registered.append(request)
         return cluster.RegisterAgentResponse(
-            session_id=f"s{len(self.registered)}", session_ttl=_duration(self.ttl), term=self.term
+            session_id=f"s{len(self.registered)}",
+            session_ttl=_duration(self.ttl),
+            term=self.term,
+            catalog_uid=self.catalog_uid,
         )
 
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
@@ -251,3 +256,39 @@ async def test_it_renews_when_it_is_told_to_and_never_so_late_that_its_session_c
         await s.until(lambda: len(one.renewed) >= 4)
         one.ttl, one.renew_after = 0.3, 60.0
         await s.until(lambda: len(one.renewed) >= 8)
+
+
+async def test_the_data_is_of_the_first_catalog_that_it_joins_and_every_registration_says_so() -> None:
+    one = FakeCoordinator(catalog_uid="catalog-1")
+    async with Setting(one=one) as s:
+        assert await asyncio.wait_for(s.member.joined(), 5) == "catalog-1"
+        assert s.member.coordinators.catalog_uid == "catalog-1"
+        one.refusals = {"renew": [HeadgateError(SESSION_EXPIRED, "gone")]}
+        await s.until(lambda: len(one.registered) == 2)
+        assert [request.catalog_uid for request in one.registered] == ["", "catalog-1"]
+
+
+async def test_a_coordinator_that_says_of_no_catalog_is_joined_all_the_same() -> None:
+    one = FakeCoordinator()
+    async with Setting(one=one) as s:
+        assert await asyncio.wait_for(s.member.joined(), 5) == ""
+
+
+@pytest.mark.parametrize("was_member", [False, True])
+async def test_another_catalog_than_that_of_the_data_ends_it_at_any_time_and_stops_nothing(was_member: bool) -> None:
+    refused = HeadgateError(CATALOG_MISMATCH, "this one is catalog-2")
+    one = FakeCoordinator()
+    if not was_member:
+        one.refusals = {"register": [refused]}
+    setting = Setting(one=one)
+    await setting.registry.open()
+    await setting.hold()
+    running = asyncio.create_task(setting.member.run())
+    if was_member:
+        await setting.until(lambda: one.renewed)
+        one.refusals = {"renew": [HeadgateError(SESSION_EXPIRED, "gone")], "register": [refused]}
+    with pytest.raises(HeadgateError) as caught:
+        await asyncio.wait_for(running, 5)
+    assert caught.value.reason.name == "CATALOG_MISMATCH"
+    assert setting.registry.fragments == 1, "what it has is not forgotten"
+    await setting.registry.close()

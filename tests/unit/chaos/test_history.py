@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.history import History, Hole, Place, Read, Written, violations
+from tests.chaos.history import Followed, History, Hole, Place, Read, Written, violations
 
 P = Place("t", 0)
 GOOD: Read = [(0, b"a:0"), (1, b"b:0"), (2, b"a:1"), (3, b"a:2")]
@@ -86,6 +86,48 @@ def test_what_only_the_second_consumer_saw_is_noticed() -> None:
     assert any("different sequences" in found for found in check(GOOD, [*GOOD[:2], (2, b"a:2"), (3, b"a:1")]))
 
 
+def follow(read: Read, final: Read = GOOD) -> list[str]:
+    return violations(
+        history(), {P: [final, final]}, {}, {}, followed={P: [Followed("one", GOOD), Followed("two", read)]}
+    )
+
+
+def test_a_consumer_that_followed_all_along_and_saw_the_final_sequence_passes() -> None:
+    assert follow(GOOD) == []
+
+
+def test_a_consumer_that_saw_a_record_which_was_taken_back_is_noticed() -> None:
+    (found,) = follow([*GOOD, (4, b"a:3")])
+    assert "two saw" in found and "holds nothing in the end" in found
+
+
+def test_a_consumer_that_saw_a_record_where_another_is_in_the_end_is_noticed() -> None:
+    (found,) = follow([*GOOD[:3], (3, b"a:3")])
+    assert "two saw" in found and "offset 3, which holds" in found
+
+
+def test_a_consumer_that_was_taken_back_and_saw_records_again_is_noticed() -> None:
+    (found,) = follow([*GOOD[:3], GOOD[1], *GOOD[2:]])
+    assert "two saw offset 1 after 2" in found
+
+
+def test_a_consumer_that_saw_records_in_another_order_is_noticed() -> None:
+    (found,) = follow([GOOD[0], GOOD[2], GOOD[1], GOOD[3]])
+    assert "two did not see offset 1 before 2" in found
+
+
+def test_a_consumer_that_was_led_past_a_record_is_noticed() -> None:
+    (found,) = follow([*GOOD[:2], GOOD[3]])
+    assert "two did not see offset 2 before 3" in found
+
+
+def test_a_consumer_that_stopped_before_the_end_is_noticed() -> None:
+    (found,) = follow(GOOD[:2])
+    assert "two saw nothing from offset 2 on" in found
+    (found,) = follow([])
+    assert "two saw nothing from offset 0 on" in found
+
+
 PRODUCERS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=2, max_size=30)
 
 
@@ -128,7 +170,8 @@ def skip(read: list[tuple[int, bytes]], at: int) -> Read:
 @given(PRODUCERS)
 def test_a_run_without_faults_has_no_violations(producers: list[str]) -> None:
     made, read = run(producers)
-    assert violations(made, {P: [read, list(read)]}, {}, {}) == []
+    followed = {P: [Followed("one", list(read))]}
+    assert violations(made, {P: [read, list(read)]}, {}, {}, followed=followed) == []
 
 
 @pytest.mark.parametrize("fault", [lose, close_up, double, swap, skip])
@@ -140,3 +183,5 @@ def test_a_planted_fault_is_noticed_wherever_it_is(
     broken = fault(read, data.draw(st.integers(0, len(read) - 1)))
     assert violations(made, {P: [broken, broken]}, {}, {}), "both consumers saw the same wrong thing"
     assert violations(made, {P: [read, broken]}, {}, {}), "one of them saw it"
+    followed = {P: [Followed("good", read), Followed("bad", broken)]}
+    assert violations(made, {P: [read, read]}, {}, {}, followed=followed), "one saw it while it lasted"

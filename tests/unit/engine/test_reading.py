@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -27,12 +27,16 @@ class FakeEdge:
     """Answers as a client of an edge would."""
 
     found: Sequence[Partition] = ()
+    trimmed: ClassVar[list[list[int]]] = []
 
     def __init__(self, access: Access, **_: Any) -> None:
         pass
 
     def get(self) -> list[Partition]:
         return list(self.found)
+
+    def trim(self, log_starts: Sequence[int]) -> None:
+        self.trimmed.append(list(log_starts))
 
 
 @pytest.fixture
@@ -77,6 +81,20 @@ def test_the_end_is_read_by_all_partitions_at_once_behind_everything_else(reader
         offset = reader.latestOffset(offset, reader.getDefaultReadLimit())
         seen.append((offset["0"], offset["1"]))
     assert seen == [(5, 2), (8, 3), (8, 3), (8, 3)]
+
+
+def test_what_was_read_is_let_go_of_though_no_batch_follows_because_the_source_may_wait_for_it(
+    reader: EdgeStreamReader,
+) -> None:
+    FakeEdge.trimmed.clear()
+    FakeEdge.found = [partition(5), partition(2)]
+    read = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert FakeEdge.trimmed == [], "the batch has not been committed yet"
+    assert reader.latestOffset(read, reader.getDefaultReadLimit()) == read
+    assert FakeEdge.trimmed == [[5, 2]]
+    FakeEdge.found = [Partition(5, 5, 0, False), Partition(2, 2, 0, False)]
+    reader.latestOffset(read, reader.getDefaultReadLimit())
+    assert FakeEdge.trimmed == [[5, 2]], "once"
 
 
 @given(

@@ -51,8 +51,12 @@ class Fixture:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.works: list[Scripted] = []
+        self.taken = 0
         self.given_back = 0
         self.full = False
+        # Closed, it keeps whoever asks for slots waiting, as brokers do that do not answer.
+        self.open = asyncio.Event()
+        self.open.set()
         self.runs = Runs(self._launch, self._admit, self.clock, keep_alive=10.0, stop_timeout=0.05, forget_after=60.0)
 
     def _launch(self, request: engine.StartFragmentRequest, report: Report) -> Scripted:
@@ -60,8 +64,17 @@ class Fixture:
         return self.works[-1]
 
     async def _admit(self, request: engine.StartFragmentRequest) -> Callable[[], None]:
+        return await asyncio.ensure_future(self._thread())
+
+    async def _thread(self) -> Callable[[], None]:
+        """Goes on, as a thread does, though nobody waits for it any more."""
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            await self.open.wait()
         if self.full:
             raise HeadgateError(NO_SLOT, "full")
+        self.taken += 1
         return self._give_back
 
     def _give_back(self) -> None:
@@ -166,6 +179,38 @@ async def test_a_run_that_is_not_admitted_leaves_nothing_behind(fixture: Fixture
     assert fixture.works == []
     with pytest.raises(HeadgateError, match="RUN_NOT_FOUND"):
         fixture.runs.get(ref())
+
+
+async def test_what_was_taken_for_a_caller_who_gave_up_meanwhile_is_given_back(fixture: Fixture) -> None:
+    fixture.open.clear()
+    start = asyncio.ensure_future(fixture.start())
+    await settle()
+    start.cancel()
+    await settle()
+    fixture.open.set()
+    await settle()
+    assert (fixture.taken, fixture.given_back) == (1, 1)
+    assert start.cancelled() and fixture.works == []
+    await fixture.start()
+    assert (fixture.taken, fixture.given_back) == (2, 1)
+
+
+async def test_two_starts_of_one_fragment_come_one_after_the_other_though_its_ended_run_is_forgotten(
+    fixture: Fixture,
+) -> None:
+    await fixture.start(epoch=1)
+    fixture.runs.stop(ref(epoch=1), soft=False)
+    await settle()
+    fixture.open.clear()
+    first = asyncio.ensure_future(fixture.start(epoch=2))
+    await settle()
+    fixture.clock.now += 61.0
+    fixture.runs.expire()
+    second = asyncio.ensure_future(fixture.start(epoch=2))
+    await settle()
+    fixture.open.set()
+    await asyncio.gather(first, second)
+    assert (fixture.taken, len(fixture.works)) == (2, 2)
 
 
 async def test_an_ended_run_is_forgotten_in_time(fixture: Fixture) -> None:

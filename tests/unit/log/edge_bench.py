@@ -131,7 +131,9 @@ class SteppedCatalog:
     async def once(self, method: str, request: Message) -> Any:
         return await self.ask(method, request)
 
-    async def segments(self, key: PartitionKey, from_offset: int, until: int) -> list[SegmentInfo]:
+    async def segments(
+        self, key: PartitionKey, from_offset: int, until: int, *, wanted: Any = None
+    ) -> list[SegmentInfo]:
         request = api.ListSegmentsRequest(partition=ref(key), from_offset=from_offset, limit=10_000)
         answer = await self.store.read(lambda tx: segments.list_segments(tx, request))
         return [info_of(segment) for segment in answer.segments if segment.base_offset < until]
@@ -141,6 +143,10 @@ class SteppedCatalog:
 class _Session:
     session: str | None
     valid_until: float = float("inf")
+
+    @property
+    def known(self) -> str:
+        return self.session or ""
 
 
 @dataclass

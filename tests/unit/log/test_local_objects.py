@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,54 @@ async def test_listing_tells_only_finished_objects_under_the_prefix(tmp_path: Pa
     await objects.delete("t/0/a")
     await objects.delete("t/0/a")
     assert [found.key async for found in objects.find("t/0")] == []
+
+
+class Hours:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now * 3600
+
+    def wall(self) -> datetime:
+        return datetime(2000, 1, 1, tzinfo=UTC)
+
+
+async def test_what_a_crash_left_unfinished_goes_once_it_was_seen_for_long_enough(tmp_path: Path) -> None:
+    clock = Hours()
+    objects = LocalObjects(tmp_path, unfinished_grace=3600.0, clock=clock)
+    await objects.create("topic-1/0/a", [b"1"])
+    old, young = (tmp_path / "topic-1/0" / f".unfinished-{name}" for name in ("old", "young"))
+    old.write_bytes(b"half")
+
+    async def look(prefix: str = "topic-") -> list[str]:
+        return [found.key async for found in objects.find(prefix)]
+
+    assert await look() == ["topic-1/0/a"] and old.exists()
+    clock.now = 0.9
+    young.write_bytes(b"half")
+    assert await look() == ["topic-1/0/a"] and old.exists()
+    await look("topic-2/")
+    clock.now = 1.1
+    assert await look() == ["topic-1/0/a"]
+    assert (old.exists(), young.exists()) == (False, True)
+    clock.now = 2.0
+    await look()
+    assert not young.exists()
+    assert await objects.read("topic-1/0/a", 0, 1) == b"1"
+
+
+async def test_a_writer_whose_unfinished_object_went_is_told_that_the_store_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = LocalObjects(tmp_path)
+    link = os.link
+
+    def too_late(unfinished: Path, path: Path) -> None:
+        unfinished.unlink()
+        link(unfinished, path)
+
+    monkeypatch.setattr(os, "link", too_late)
+    with pytest.raises(ObjectStoreFailed):
+        await objects.create("a", [b"1"])
+    assert [found.key async for found in objects.find("")] == []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from headgate_agent.log.entries import held_in
 from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
 from headgate_agent.log.partition import (
+    Append,
     Durability,
     NotAccepted,
     NotLeader,
@@ -27,6 +30,7 @@ from headgate_agent.log.partition import (
 from headgate_agent.log.producers import Producer, SequenceRefused
 from headgate_agent.log.record_batch import CorruptBatch, encode, header_at, headers
 from headgate_agent.log.segment import Index, batches_from, read_index, stored_range, unpack_block
+from headgate_agent.log.tail import Memory
 from headgate_agent.log.wal import Wal, WalRefused
 from headgate_common.clock import SystemClock
 from headgate_common.ids import RandomIds
@@ -111,10 +115,12 @@ class Catalog:
         self.trims: list[int] = []
         self.segments: list[SegmentInfo] = []
         self.producers: dict[int, Producer] = {}
+        self.forgotten = -1
 
     def grant(self) -> Start:
         self.epoch += 1
-        return Start(self.epoch, self.log_start, self.committed, self.reserved, list(self.producers.values()))
+        known = list(self.producers.values())
+        return Start(self.epoch, self.log_start, self.committed, self.reserved, known, self.forgotten)
 
     async def reserve(self, key: PartitionKey, epoch: int, until: int) -> None:
         await asyncio.sleep(0)
@@ -145,9 +151,13 @@ class Catalog:
 class Switch:
     def __init__(self) -> None:
         self.on = True
+        self.over = False
 
     def valid(self) -> bool:
-        return self.on
+        return self.on and not self.over
+
+    def ended(self) -> bool:
+        return self.over
 
 
 class Bench:
@@ -158,7 +168,7 @@ class Bench:
         self.files, self.objects, self.catalog = Files(), Objects(), Catalog()
         self.grant = Switch()
 
-    async def lead(self, **settings: Any) -> Partition:
+    async def lead(self, *, memory: Memory | None = None, **settings: Any) -> Partition:
         wal = Wal(self.files)
         entries = await wal.recover()
         self.grant = Switch()
@@ -174,6 +184,7 @@ class Bench:
             clock=SystemClock(),
             ids=RandomIds(random.Random(1)),
             source=random.Random(1),
+            memory=memory,
         )
         if self.durability is Durability.WAL:
             partition.recover(held_in(entries).get(KEY, ()))
@@ -195,6 +206,14 @@ class Bench:
 
 def batch(body: bytes, count: int = 1, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
     return bytes(encode(body, count, timestamp=1, producer=producer))
+
+
+def over_offsets(count: int, offsets: int) -> bytes:
+    """A batch that is whole, and says that its records are spread over so many offsets."""
+    data = bytearray(batch(b"abc", count))
+    struct.pack_into(">i", data, 23, offsets - 1)
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    return bytes(data)
 
 
 BOTH = pytest.mark.parametrize("durability", list(Durability))
@@ -278,11 +297,44 @@ async def test_a_leader_whose_grant_ended_during_the_write_acknowledges_nothing(
     partition = await bench.lead()
     producing = asyncio.ensure_future(partition.produce(batch(b"a")))
     await asyncio.sleep(0)
-    bench.grant.on = False
+    bench.grant.over = True
     with pytest.raises(NotLeader):
         await producing
     with pytest.raises(NotLeader):
         await partition.produce(batch(b"b"))
+
+
+@BOTH
+async def test_in_doubt_nothing_is_acknowledged_and_what_was_taken_counts_if_the_session_lived_on(
+    durability: Durability,
+) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    first = asyncio.ensure_future(partition.produce(batch(b"a")))
+    await asyncio.sleep(0)
+    bench.grant.on = False
+    second = asyncio.ensure_future(partition.produce(batch(b"b")))
+    _, waiting = await asyncio.wait((first, second), timeout=0.3)
+    assert waiting == {first, second} and not partition.leads
+    bench.grant.on = True
+    partition.renewed()
+    assert [(await first).base_offset, (await second).base_offset] == [0, 1]
+    await partition.flush()
+    assert bench.stored() == [(0, b"a"), (1, b"b")]
+
+
+@BOTH
+async def test_in_doubt_nothing_is_acknowledged_if_the_session_had_ended(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    bench.grant.on = False
+    producing = asyncio.ensure_future(partition.produce(batch(b"a")))
+    _, waiting = await asyncio.wait((producing,), timeout=0.2)
+    assert waiting
+    bench.grant.over = True
+    partition.renewed()
+    with pytest.raises(NotLeader):
+        await producing
 
 
 async def test_a_former_leader_cannot_publish() -> None:
@@ -347,6 +399,9 @@ async def test_bad_records_are_refused_and_change_nothing(durability: Durability
         (batch(b"x" * 500), NotAccepted),
         (b"", NotAccepted),
         (b"junk" * 30, CorruptBatch),
+        (over_offsets(1, 2**31 - 1), NotAccepted),
+        (over_offsets(2, 3), NotAccepted),
+        (over_offsets(0, 1), NotAccepted),
     ):
         with pytest.raises(error):
             await partition.produce(data)
@@ -412,6 +467,77 @@ async def test_a_caller_that_gives_up_leaves_nothing_that_could_not_be_flushed()
     await asyncio.wait_for(partition.flush(), 5)
     assert bench.stored()[-1][1] == b"b"
     assert partition.oldest_wal_file is None
+
+
+@BOTH
+async def test_callers_that_give_up_while_they_wait_for_room_leave_nothing_behind(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(max_unflushed_bytes=-1)
+    before = asyncio.all_tasks()
+    for _ in range(50):
+        waiting = asyncio.ensure_future(partition.produce(batch(b"x")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert (partition._queued, partition._claimed, partition.next) == (0, 0, 0)
+    assert asyncio.all_tasks() - before <= {partition._reserving, partition._flusher}
+    partition.settings = replace(partition.settings, max_unflushed_bytes=1 << 20)
+    assert (await asyncio.wait_for(partition.produce(batch(b"y")), 5)).base_offset == 0
+
+
+class HangingFiles(Files):
+    """A disk that does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def write(self, number: int, position: int, buffers: Sequence[bytes]) -> None:
+        await self.go.wait()
+        await super().write(number, position, buffers)
+
+
+async def test_what_waits_for_a_disk_that_hangs_is_bounded_however_often_callers_give_up() -> None:
+    bench = Bench(Durability.WAL)
+    bench.files = files = HangingFiles()
+    memory = Memory(unsettled=2000)
+    partition = await bench.lead(memory=memory, segment_age=60)
+    data = batch(b"x" * 100)
+    for _ in range(100):
+        waiting = asyncio.ensure_future(partition.produce(data))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    held = sum(len(one.item.data) for one in partition._wal._waiting if isinstance(one.item, Append))
+    assert held <= memory.unsettled <= 2000 + len(data)
+    files.go.set()
+    await asyncio.wait_for(partition.produce(data), 20)
+    await asyncio.wait_for(partition.flush(), 20)
+    assert memory.unsettled == 0
+    assert [offset for offset, _ in bench.stored()] == list(range(partition.next)), "what had begun is stored"
+
+
+@BOTH
+async def test_a_producer_older_than_an_accepted_loss_goes_on_where_it_is(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead()
+    await partition.produce(batch(b"a", producer=(7, 0, 0)))
+    await partition.flush()
+    partition.lose("its disk is lost, with batches 1 to 4")
+    # What the catalog grants after the loss was accepted: nobody is known, and all of before may have been forgotten.
+    bench.catalog.producers, bench.catalog.forgotten = {}, 7
+    bench.files = Files()
+    again = await bench.lead()
+    answer = await again.produce(batch(b"b", producer=(7, 0, 5)))
+    assert await again.produce(batch(b"b", producer=(7, 0, 5))) == answer
+    with pytest.raises(SequenceRefused):
+        await again.produce(batch(b"gap", producer=(7, 0, 7)))
+    await again.produce(batch(b"c", producer=(7, 0, 6)))
+    with pytest.raises(SequenceRefused):
+        await again.produce(batch(b"younger", producer=(8, 0, 1)))
+    await again.flush()
+    assert [body for _, body in bench.stored()] == [b"a", b"b", b"c"]
 
 
 async def test_an_entry_of_which_segments_hold_only_a_part_is_recovered_for_the_rest() -> None:

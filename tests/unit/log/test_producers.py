@@ -57,6 +57,17 @@ def test_a_producer_that_may_have_been_forgotten_goes_on_where_it_was() -> None:
     assert refusal(producers, header(4)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_after_an_accepted_loss_those_of_before_go_on_and_those_of_after_begin_at_zero() -> None:
+    # The catalog forgets whoever had written, and says that all ids given out so far may have been known.
+    producers = Producers(forgotten=7)
+    producers.restore([])
+    producers.take(header(40, producer=6), 100)
+    producers.take(header(41, producer=6), 101)
+    producers.take(header(9, epoch=3), 102)
+    assert refusal(producers, header(1, producer=8)) is SequenceProblem.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.take(header(0, producer=8), 103)
+
+
 def test_an_older_instance_is_shut_out_and_a_newer_one_begins_at_zero() -> None:
     producers = Producers()
     producers.take(header(0, epoch=1), 0)

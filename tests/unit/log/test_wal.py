@@ -320,6 +320,58 @@ async def test_files_on_a_disk_are_written_over_and_spares_end_with_their_proces
     again.close()
 
 
+@pytest.mark.parametrize("spares", [0, 1])
+async def test_a_folder_that_could_not_be_synced_is_tried_again_and_writes_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spares: int
+) -> None:
+    files = DiskFiles(tmp_path, spares=spares)
+    wal = Wal(files, file_bytes=1000)
+    await wal.recover()
+    for number in range(3):
+        await wal.append(entry(b"", [b"%d" % number * 600]))
+        await wal.remove_before(wal.current_file)
+    full = wal.current_file
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_sync_folder", fail)
+        for body in (b"x" * 600, b"small", b"x" * 600):
+            with pytest.raises(WalRefused):
+                await wal.append(entry(b"", [body]))
+    assert wal.current_file == full
+    for body in (b"small", b"y" * 600):
+        await wal.append(entry(b"", [body]))
+    assert wal.current_file == full + 1
+    await wal.close()
+    files.close()
+    again = DiskFiles(tmp_path)
+    assert [entry.body for entry in await Wal(again).recover()] == [b"2" * 600, b"small", b"y" * 600]
+    again.close()
+
+
+async def test_a_file_whose_successor_may_be_there_is_not_written_to_again() -> None:
+    files = HostileFiles()
+    wal = Wal(files, file_bytes=300)
+    await wal.recover()
+    await wal.append(entry(b"", [b"a" * 200]))
+    made = files.create
+
+    async def make_and_fail(number: int) -> None:
+        await made(number)
+        raise OSError(errno.EIO, "Input/output error")
+
+    files.create = make_and_fail  # type: ignore[method-assign]
+    with pytest.raises(WalRefused):
+        await wal.append(entry(b"", [b"b" * 200]))
+    del files.files[2]
+    before = bytes(files.files[1])
+    with pytest.raises(WalRefused):
+        await wal.append(entry(b"", [b"it would fit"]))
+    assert bytes(files.files[1]) == before
+
+
 CHILD = """
 import asyncio, sys
 from pathlib import Path

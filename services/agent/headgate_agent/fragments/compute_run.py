@@ -2,7 +2,8 @@
 
 An end is reported only when it is sure that the run is over, or shut out: results that go through an edge are fenced by
 the epoch, so a run whose engine is silent may be replaced at once; results that go straight to a topic are not, and
-then the engine's own clock must have stopped the run first.
+then the engine's own clock must have stopped the run first. Where that run was another agent's, which may be lost, this
+one waits for as long before it starts the next.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_agent.engines import Engine, Engines
 from headgate_agent.errors import ENGINE_LOST, RUN_STOPPED
+from headgate_agent.fragments.earlier import EarlierRuns
 from headgate_agent.fragments.local_run import failure
 from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Assignment, Report, failed, waits
 from headgate_common.clock import Clock
@@ -40,9 +42,10 @@ class ComputeRun:
         clock: Clock,
         missing_topic: Callable[[engine.StartFragmentRequest], str] = lambda request: "",
         computed: Callable[[int], None] = lambda rows: None,
+        earlier: EarlierRuns | None = None,
     ) -> None:
         """`missing_topic` writes into a request where its topics are, and answers the name of one that is not there.
-        `computed` is told how many more rows the engine has read."""
+        `computed` is told how many more rows the engine has read. `earlier` knows the runs before this one."""
         self._assignment = assignment
         self._request = request
         self._engines = engines
@@ -50,6 +53,10 @@ class ComputeRun:
         self._clock = clock
         self._missing_topic = missing_topic
         self._computed = computed
+        self._earlier = earlier if earlier is not None else EarlierRuns()
+        self._lost_before = self._earlier.losses(assignment.uid)
+        # Whether every run before this one is over, or shut out.
+        self._alone = assignment.resumed
         # Rows that were told of; of a run of an earlier process it is not known which were.
         self._rows_told = None if assignment.resumed else 0
         self._engine: Engine | None = None
@@ -81,6 +88,14 @@ class ComputeRun:
             self._engine = self._starting.result()
         if self._engine is not None and not self._over:
             await self._halt(self._engine)
+        self._is_over()
+
+    def _is_over(self) -> None:
+        uid = self._assignment.uid
+        if self._alone:
+            self._earlier.ended(uid, self._assignment.epoch)
+        if self._progress is not None:
+            self._earlier.keep(uid, self._progress)
 
     # Listener
 
@@ -102,6 +117,7 @@ class ComputeRun:
             if self._engine is not None:
                 self._engine.release(self._request.run)
         self._over = True
+        self._is_over()
         self._report(how)
 
     async def _follow(self) -> Report:
@@ -128,9 +144,10 @@ class ComputeRun:
         if self._assignment.resumed:
             found = await self._engines.find(self._request.run)
             if found is None:
-                await self._wait_unfenced(self._clock.monotonic() + self._engines.timings.keep_alive)
+                await self._wait_unfenced(self._clock.monotonic() + self._engines.timings.outlives)
                 raise HeadgateError(ENGINE_LOST, "the agent was restarted, and no engine has the run")
             return found[0]
+        await self._wait_for_others()
         while missing := self._missing_topic(self._request):
             self._waits(f"there is no topic {missing} yet")
             await asyncio.sleep(_LOOK)
@@ -139,8 +156,19 @@ class ComputeRun:
             return await asyncio.shield(self._starting)
         except HeadgateError as error:
             if error.reason.name == ENGINE_LOST.name:
-                await self._wait_unfenced(self._clock.monotonic() + self._engines.timings.keep_alive)
+                await self._wait_unfenced(self._clock.monotonic() + self._engines.timings.outlives)
             raise
+
+    async def _wait_for_others(self) -> None:
+        """Nobody may be left to say that the run before is over: its agent may be lost, and its engine live."""
+        run = self._request.run
+        if run.epoch > 1 and not self._fenced and not self._earlier.has_ended(run.fragment_uid, run.epoch - 1):
+            seconds = self._engines.timings.outlives
+            self._waits(
+                f"the run before may go on for {seconds:g} s on an engine that nobody hears, and writes without a fence"
+            )
+            await asyncio.sleep(seconds)
+        self._alone = True
 
     def _waits(self, what: str) -> None:
         if what != self._waiting:
@@ -190,6 +218,8 @@ class ComputeRun:
             self._report(RUNNING)
         if run.HasField("progress"):
             self._progress = progress_of(run.progress, self._engine.address)
+            self._progress.rows_late += self._lost_before.rows_late
+            self._progress.bad_records += self._lost_before.bad_records
             rows = self._progress.rows_in
             if self._rows_told is not None and rows > self._rows_told:
                 self._computed(rows - self._rows_told)
@@ -202,9 +232,13 @@ class ComputeRun:
             return STOPPED if self._drained.is_set() else TERMINATED
         return failed(RUN_STOPPED.name, "the run was stopped on its engine", transient=True)
 
+    @property
+    def _fenced(self) -> bool:
+        return self._request.HasField("output")
+
     async def _wait_unfenced(self, until: float) -> None:
         """Where nothing fences the output, no other run may begin before the engine has stopped this one."""
-        if not self._request.HasField("output"):
+        if not self._fenced:
             await asyncio.sleep(max(0.0, until - self._clock.monotonic()))
 
     async def _halt(self, one: Engine) -> None:

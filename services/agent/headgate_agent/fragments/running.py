@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from headgate_agent.engines import Engines
 from headgate_agent.errors import PLAN_UNSUPPORTED
 from headgate_agent.fragments.checkpoints import Checkpoints
 from headgate_agent.fragments.compute_run import ComputeRun
+from headgate_agent.fragments.earlier import EarlierRuns
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
 from headgate_agent.fragments.local_edges import LocalEdgeReader, LocalEdgeWriter, read_record, write_record
 from headgate_agent.fragments.local_run import LocalRun
@@ -48,6 +49,7 @@ class AgentRunner:
     sink_work: Work
     # The log as TOPIC sinks see it.
     topics: Callable[[], TopicLog | None]
+    earlier: EarlierRuns = field(default_factory=EarlierRuns)
 
     def check(self, assignment: Assignment) -> None:
         body = assignment.plan.WhichOneof("body")
@@ -76,11 +78,13 @@ class AgentRunner:
                     self.around.clock,
                     self._missing_topic,
                     self.around.tally.computed,
+                    self.earlier,
                 )
 
     async def discard(self, assignment: Assignment) -> None:
         match assignment.plan.WhichOneof("body"):
             case "compute":
+                self.earlier.forget(assignment.uid)
                 await self.checkpoints.remove(assignment.uid)
             case "sink":
                 await discard_sink(
@@ -180,7 +184,7 @@ class AgentRunner:
             plan=compute,
             inputs=[_access(_topic(assignment, ordinal)) for ordinal in plan.input_edges],
             output=None if direct else _access(_topic(assignment, plan.output_edges[0])),
-            errors=_access(assignment.errors) if assignment.errors is not None and not direct else None,
+            errors=_access(assignment.errors) if assignment.errors is not None else None,
             settings=settings,
             checkpoint=self.checkpoints.uri,
             checkpoint_s3=self.checkpoints.s3,

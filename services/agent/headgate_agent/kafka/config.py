@@ -28,7 +28,8 @@ class KafkaLimits:
     )
     stalled: Seconds = setting(
         30.0,
-        "A client that takes longer to send a request it has begun, or to take an answer, is cut off.",
+        "A client that takes longer to send a request it has begun, or takes nothing of an answer for so long, is cut "
+        "off; when others wait for its memory, one that has not taken all of its answer too.",
         minimum=0.1,
     )
     write_buffer: Bytes = setting(
@@ -36,6 +37,12 @@ class KafkaLimits:
     )
     fetch_bytes: Bytes = setting(
         64 * 2**20, "Most bytes of records in one answer, whatever the client asks (fetch.max.bytes).", minimum=1024
+    )
+    answer_bytes: Bytes = setting(
+        256 * 2**20,
+        "Bytes of fetched records held for all connections until clients have taken them; where it is short, fetches "
+        "get less at once, and wait.",
+        minimum=2**20,
     )
     fetch_wait: Seconds = setting(60.0, "Longest that a fetch waits, whatever the client asks.", minimum=0.0)
     produce_timeout: Seconds = setting(

@@ -3,7 +3,8 @@
 A request begins when all before it are answered, except that produces follow each other without waiting: the log keeps
 their order, and one disk sync then serves many. What a client may hold of the agent is bounded: so many requests, so
 many bytes of them over all connections, so many bytes of answers that it does not take. Beyond that nothing more is
-read from it. A frame that cannot be one closes the connection, and nothing else.
+read from it. Bytes of fetched records are counted over all connections too (`answer_memory.py`). A frame that cannot be
+one closes the connection, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headgate_agent.kafka.apis import PRODUCE
 from headgate_agent.kafka.codec import Header, Malformed, read_header
 from headgate_agent.kafka.config import KafkaLimits
-from headgate_agent.kafka.outgoing import Outgoing
+from headgate_agent.kafka.outgoing import Outgoing, Reply
 from headgate_common.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ _SCRATCH_BYTES = 64 * 1024
 _EAGER_BYTES = 1024 * 1024
 _LEAST_BYTES = 4096
 
-# The answer's buffers without the length; None where the protocol has no answer.
-Answer = Sequence[bytes | memoryview] | None
+# None where the protocol has no answer.
+Answer = Reply | None
 
 
 class GiveUp(Exception):
@@ -156,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
         self._drop_frame()
         self._budget.waiting.pop(self, None)
         self._transport = None
+        if self._outgoing is not None:
+            self._outgoing.drop()
         self._closed(self)
 
     def eof_received(self) -> bool:
@@ -307,14 +310,16 @@ class Connection(asyncio.BufferedProtocol):
         self.look()
 
     def _write(self) -> None:
-        buffers: list[bytes | memoryview] = []
+        replies: list[Reply] = []
         while self._pending and self._pending[0].done:
-            answer = self._pending.popleft().answer
-            if answer is not None:
-                buffers.append(_LENGTH.pack(sum(map(len, answer))))
-                buffers.extend(answer)
-        if buffers and self._outgoing is not None and self._transport is not None and not self._transport.is_closing():
-            self._outgoing.send(buffers)
+            reply = self._pending.popleft().answer
+            if reply is not None:
+                replies.append(reply)
+        if self._outgoing is None or self._transport is None or self._transport.is_closing():
+            for reply in replies:
+                reply.drop()
+        elif replies:
+            self._outgoing.send(replies, self._clock.monotonic())
         self._close_if_drained()
 
     def pause_writing(self) -> None:
@@ -342,10 +347,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def sweep(self, now: float) -> None:
-        """Closes the connection if its client is idle for too long, or stalls in the middle of a frame."""
+        """Closes the connection if its client is idle for too long, stalls in the middle of a frame, or takes an answer
+        slowly whose memory others wait for."""
         stalled = self._limits.stalled
+        needed_since = self._outgoing.needed_since if self._outgoing is not None else None
         if self._blocked_since is not None and now - self._blocked_since > stalled:
             self._hang_up("kafka client takes no answers", seconds=now - self._blocked_since)
+        elif needed_since is not None and now - needed_since > stalled:
+            self._hang_up("kafka client takes its answer too slowly", seconds=now - needed_since)
         elif not self._held_back and self._frame_since is not None and now - self._frame_since > stalled:
             # Also one that waits for memory: else those that hold it and send nothing would be waited for in turn.
             self._hang_up("kafka request not finished", seconds=now - self._frame_since)

@@ -12,12 +12,26 @@ from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.fetch_codec import FetchItem, FetchRequest, FetchResult
 from headgate_agent.kafka.leader_hints import LeaderHints
 from headgate_agent.kafka.topics import TopicNames
-from headgate_agent.log.access import Bounds, FetchedPart, FetchPart, LogAccess
+from headgate_agent.log.access import AnswerRoom, Bounds, FetchedPart, FetchPart, LogAccess
 from headgate_agent.log.contract import PartitionKey
 
 log = logging.getLogger(__name__)
 
 _OTHER_LEADER = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+# The Java client takes any other code in the answer to a fetch for a defect, and its application gets an exception.
+_UNDERSTOOD = frozenset(
+    (
+        *_OTHER_LEADER,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.corrupt_message,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.unknown_server_error,
+    )
+)
 
 
 def check_epoch(current: int, bounds: Bounds) -> None:
@@ -31,8 +45,8 @@ class Fetch:
     def __init__(self, access: LogAccess, topics: TopicNames, hints: LeaderHints, limits: KafkaLimits) -> None:
         self._access, self._topics, self._hints, self._limits = access, topics, hints, limits
 
-    async def __call__(self, request: FetchRequest) -> list[FetchResult]:
-        """In the order of the request."""
+    async def __call__(self, request: FetchRequest, room: AnswerRoom | None = None) -> list[FetchResult]:
+        """In the order of the request; the records take `room`."""
         if request.session_id != 0 and request.session_epoch > 0:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         results: list[FetchResult] = []
@@ -55,6 +69,7 @@ class Fetch:
             max_wait=min(max(request.max_wait_ms, 0) / 1000, self._limits.fetch_wait) if waits else 0.0,
             min_bytes=max(request.min_bytes, 0),
             max_bytes=min(max(request.max_bytes, 1), self._limits.fetch_bytes),
+            room=room,
         )
         for result, part in zip(wanted, fetched, strict=True):
             self._fill(result, part)
@@ -79,7 +94,7 @@ class Fetch:
 
     def _fail(self, result: FetchResult, error: Exception) -> None:
         refused = translate(error)
-        result.error_code = refused.code
+        result.error_code = refused.code if refused.code in _UNDERSTOOD else ErrorCode.kafka_storage_error
         topic = self._topics.find(result.topic)
         if refused.code in _OTHER_LEADER and topic is not None:
             result.leader = self._hints.find(topic.uid, result.partition)

@@ -108,10 +108,10 @@ class KafkaPort:
         catalog = TopicCatalog(Asking(caller, self._clock, source), access.view, ids, self._clock)
         self._service = KafkaService(agent, access, groups, catalog, self._config, ids, self._clock, registry)
         if registry is not None:
-            self._publish(registry)
+            self._publish(registry, self._service)
         self._ready.set()
 
-    def _publish(self, registry: CollectorRegistry) -> None:
+    def _publish(self, registry: CollectorRegistry, service: KafkaService) -> None:
         listener = self.listener
         gauge(registry, "headgate_kafka_connections", "Connections of Kafka clients.", lambda: listener.connections)
         gauge(
@@ -119,6 +119,12 @@ class KafkaPort:
             "headgate_kafka_request_bytes",
             "Bytes of requests of Kafka clients that are held.",
             lambda: listener.buffered_bytes,
+        )
+        gauge(
+            registry,
+            "headgate_kafka_answer_bytes",
+            "Bytes of fetched records that Kafka clients have not taken yet.",
+            lambda: service.answers.used,
         )
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -37,18 +38,24 @@ class Produce:
         # One task each, also where there is only one: tasks begin in the order in which they are made, over all
         # requests of a connection, and so do appends.
         tasks = [asyncio.ensure_future(self._append(part)) for part in request.parts]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._timeout(request))
-        results = [
-            task.result()
-            if task.done()
-            # It goes on, and may yet be stored: the client asks again, with the same sequence if it is idempotent.
-            else ProduceResult(part.topic, part.partition, ErrorCode.request_timed_out)
-            for part, task in zip(request.parts, tasks, strict=True)
-        ]
+        await _settle(tasks, self._timeout(request))
+        results = [await self._result(part, task) for part, task in zip(request.parts, tasks, strict=True)]
         if request.acks == NO_ACKS and (failed := next((one for one in results if one.error_code), None)):
             raise GiveUp(f"{failed.topic}/{failed.partition}: {ErrorCode(failed.error_code).name}: {failed.message}")
         return results
+
+    async def _result(self, part: ProducePart, task: asyncio.Task[ProduceResult]) -> ProduceResult:
+        if task.cancelled():
+            # What has begun may yet be stored: the client asks again, with the same sequence if it is idempotent.
+            return ProduceResult(part.topic, part.partition, ErrorCode.request_timed_out)
+        result = task.result()
+        if result.error_code:
+            return result
+        try:
+            await self._access.confirm(self._key(part))
+        except Exception as error:
+            return self._refused(part, translate(error))
+        return result
 
     def _timeout(self, request: ProduceRequest) -> float:
         """Seconds. Who wants no answer does not know that it came too late."""
@@ -82,3 +89,17 @@ class Produce:
         if not part.records:
             raise KafkaError(ErrorCode.invalid_record, "no records")
         return key
+
+
+async def _settle(tasks: Sequence[asyncio.Task[ProduceResult]], timeout: float) -> None:
+    """Returns when all have ended; those that take too long are cancelled. One that waits for room would otherwise keep
+    its frame while the client sends the next, and nothing would bound how many of them there are."""
+    late: Collection[asyncio.Task[ProduceResult]] = tasks
+    try:
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout)
+    finally:
+        for task in late:
+            task.cancel()
+    if late:
+        await asyncio.wait(late)

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka import apis
 from headgate_agent.kafka.admin import Admin
+from headgate_agent.kafka.answer_memory import AnswerMemory
 from headgate_agent.kafka.apis import APIS
 from headgate_agent.kafka.brokers import Brokers
 from headgate_agent.kafka.catalog import TopicCatalog
@@ -28,6 +29,7 @@ from headgate_agent.kafka.groups import GroupApi
 from headgate_agent.kafka.leader_hints import LeaderHints
 from headgate_agent.kafka.metadata import Metadata, api_versions
 from headgate_agent.kafka.offsets import Offsets
+from headgate_agent.kafka.outgoing import Reply
 from headgate_agent.kafka.produce import NO_ACKS, Produce
 from headgate_agent.kafka.produce_codec import ProduceResult, read_produce, write_produce
 from headgate_agent.kafka.refusal import refuse
@@ -67,6 +69,7 @@ class KafkaService:
         hints = LeaderHints(agent, access.view)
         self._produce = Produce(access, topics, hints, config.limits)
         self._fetch = Fetch(access, topics, hints, config.limits)
+        self.answers = AnswerMemory(config.limits.answer_bytes)
         self._families: Mapping[int, Family] = {
             apis.API_VERSIONS.key: metadata.api_versions,
             apis.METADATA.key: metadata.metadata,
@@ -99,7 +102,7 @@ class KafkaService:
     async def __call__(self, frame: memoryview, header: Header, host: str) -> Answer:
         api = APIS.get(header.api_key)
         if api is None or not api.first <= header.version <= api.last:
-            return [self._unsupported(frame, header)]
+            return Reply([self._unsupported(frame, header)])
         self._requests.labels(api.name, header.version).inc()
         layout = schema(header.api_key, header.version)
         if api is apis.PRODUCE:
@@ -112,8 +115,8 @@ class KafkaService:
         except Exception as error:
             refused = self._refused(error, header)
             entity = refuse(layout.response_type, request.body, refused.code, refused.message)
-            return [layout.encode_entity(header.correlation_id, entity)]
-        return [layout.encode(header.correlation_id, values)]
+            return Reply([layout.encode_entity(header.correlation_id, entity)])
+        return Reply([layout.encode(header.correlation_id, values)])
 
     async def _answer_produce(self, frame: memoryview, header: Header, layout: Schema) -> Answer:
         request = read_produce(frame, layout.body(frame, header), header.version)
@@ -131,19 +134,24 @@ class KafkaService:
             ]
         if request.acks == NO_ACKS:
             return None
-        return [write_produce(layout.head(header.correlation_id), header.version, results)]
+        return Reply([write_produce(layout.head(header.correlation_id), header.version, results)])
 
     async def _answer_fetch(self, frame: memoryview, header: Header, layout: Schema) -> Answer:
         request = read_fetch(frame, layout.body(frame, header), header.version)
         head = layout.head(header.correlation_id)
+        share = self.answers.share()
         try:
-            return write_fetch(head, header.version, await self._fetch(request))
+            return Reply(write_fetch(head, header.version, await self._fetch(request, share)), share)
         except Exception as error:
+            share.release()
             refused = self._refused(error, header)
             if refused.code is ErrorCode.fetch_session_id_not_found:
-                return write_fetch(head, header.version, (), refused.code)
+                return Reply(write_fetch(head, header.version, (), refused.code))
             results = [FetchResult(item.topic, item.partition, refused.code) for item in request.items]
-            return write_fetch(head, header.version, results)
+            return Reply(write_fetch(head, header.version, results))
+        except BaseException:
+            share.release()
+            raise
 
     def _unsupported(self, frame: memoryview, header: Header) -> bytes:
         """What a client is told that asks for a request, or a version of one, which is not supported."""

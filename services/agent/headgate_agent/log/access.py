@@ -94,6 +94,18 @@ class FetchedPart:
     error: Exception | None = None
 
 
+class AnswerRoom(Protocol):
+    """The memory that one answer takes, of what all of them may take together. Its owner gives it back."""
+
+    async def take(self, wanted: int) -> int:
+        """Waits for room, and takes more of it: so many bytes may be read now, at most `wanted`."""
+        ...
+
+    def keep(self, size: int) -> None:
+        """The answer has so many bytes; what was taken beyond is given back."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TimedOffset:
     """A record's offset and timestamp, in milliseconds."""
@@ -112,9 +124,21 @@ class LogAccess(Protocol):
         ...
 
     async def fetch(
-        self, parts: Sequence[FetchPart], *, max_wait: float, min_bytes: int, max_bytes: int
+        self,
+        parts: Sequence[FetchPart],
+        *,
+        max_wait: float,
+        min_bytes: int,
+        max_bytes: int,
+        room: AnswerRoom | None = None,
     ) -> list[FetchedPart]:
-        """Reads, and waits up to `max_wait` seconds for `min_bytes`. A part that fails does not fail the others."""
+        """Reads, and waits up to `max_wait` seconds for `min_bytes`. A part that fails does not fail the others. With
+        `room`, no more is read at once than fits in, and the answer may have no records though there are some."""
+        ...
+
+    async def confirm(self, key: PartitionKey) -> None:
+        """Returns if the partition is certainly led here, at once if that is so now; NotLeader if it is not any more.
+        The last thing before an acknowledgement: between it and the write others, or a pause, may have taken long."""
         ...
 
     def bounds(self, key: PartitionKey) -> Bounds: ...

@@ -99,6 +99,8 @@ async def open_log(
             relook=config.relook,
             retry=config.retry,
             staged_bytes=config.staged_bytes,
+            doubt=config.doubt,
+            read_timeout=config.read_timeout,
             transfer_timeout=config.transfer_timeout,
             leave_timeout=config.leave_timeout,
         ),
@@ -134,7 +136,7 @@ def object_store(config: LogConfig, data: Path) -> Objects:
         raise ConfigError(
             f"log.object_store = {where!r}: expected a folder or one of {', '.join(f'{one}://' for one in SCHEMES)}"
         )
-    return LocalObjects(local_folder(where, data))
+    return LocalObjects(local_folder(where, data), unfinished_grace=config.orphan_grace)
 
 
 def local_folder(where: str, data: Path) -> Path:

@@ -35,10 +35,15 @@ class Assignment:
                 found[PartitionKey(topic.uid, index)] = leader
         return found
 
-    def keeper(self, peers: Iterable[Peer], task: str) -> str:
-        """Who does a task that one agent does for all."""
-        present = tuple(Member(peer.name) for peer in peers if peer.present)
-        return Ring(present).leaders(task, 1)[0]
+    def keeper(self, peers: Iterable[Peer], task: str, agent: str = "") -> str:
+        """Who does a task that one agent does for all that use the object store of `agent`: groups may have stores of
+        their own, and none looks into another's. One that does not know its store stands for itself. Without `agent`,
+        who does it for all."""
+        present = [peer for peer in peers if peer.present]
+        own = next((peer for peer in present if peer.name == agent), None)
+        if own is not None:
+            present = [peer for peer in present if peer is own or (own.store_id and peer.store_id == own.store_id)]
+        return Ring(tuple(Member(peer.name) for peer in present)).leaders(task, 1)[0]
 
     def _follow(self, peers: Iterable[Peer], without: str) -> None:
         members = frozenset(

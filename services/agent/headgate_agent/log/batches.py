@@ -29,7 +29,18 @@ class Batches:
         self._own_name = own_name
 
     async def produce(self, parts: Sequence[api.ProducePart]) -> list[api.ProducedPart]:
-        return list(await asyncio.gather(*(self._produce(part) for part in parts)))
+        done = await asyncio.gather(*(self._produce(part) for part in parts))
+        return [await self._confirmed(part, each) for part, each in zip(parts, done, strict=True)]
+
+    async def _confirmed(self, part: api.ProducePart, done: api.ProducedPart) -> api.ProducedPart:
+        if done.error_reason:
+            return done
+        key = PartitionKey(part.topic_uid, part.partition)
+        try:
+            await self._access.confirm(key)
+        except EXPECTED as error:
+            return self._refused(key, error)
+        return done
 
     async def stream_produce(
         self, requests: AsyncIterator[api.StreamProduceRequest]
@@ -97,14 +108,17 @@ class Batches:
         try:
             appended = await self._access.produce(key, part.batches)
         except EXPECTED as error:
-            told = refusal(error, self._access.view, key, self._own_name)
-            return api.ProducedPart(
-                error_reason=told.reason.name,
-                error_message=told.message,
-                leader=told.metadata.get("leader", ""),
-                leader_address=told.metadata.get("address", ""),
-            )
+            return self._refused(key, error)
         return api.ProducedPart(base_offset=appended.base_offset, log_start=appended.log_start)
+
+    def _refused(self, key: PartitionKey, error: Exception) -> api.ProducedPart:
+        told = refusal(error, self._access.view, key, self._own_name)
+        return api.ProducedPart(
+            error_reason=told.reason.name,
+            error_message=told.message,
+            leader=told.metadata.get("leader", ""),
+            leader_address=told.metadata.get("address", ""),
+        )
 
     def _fetched(self, part: api.FetchPart, found: seam.FetchedPart) -> api.FetchedPart:
         message = api.FetchedPart(batches=b"".join(found.batches))

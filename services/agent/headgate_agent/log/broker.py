@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from headgate.log import v1 as api
 from headgate_agent.log.access import (
+    AnswerRoom,
     Bounds,
     FetchedPart,
     FetchPart,
@@ -27,10 +29,10 @@ from headgate_agent.log.access import (
     UnknownPartition,
 )
 from headgate_agent.log.assignment import Assignment
-from headgate_agent.log.contract import Appended, Held, NotLeader, PartitionKey, StaleEpoch
+from headgate_agent.log.contract import Appended, Held, InDoubt, NotLeader, PartitionKey, StaleEpoch
 from headgate_agent.log.edge_runs import CatalogRuns, run_of
 from headgate_agent.log.edges import Edges, replay
-from headgate_agent.log.fetching import Fetching
+from headgate_agent.log.fetching import Fetching, too_slow
 from headgate_agent.log.led import Led
 from headgate_agent.log.metadata import LogCatalog, SessionMetadata, key_of, leader_ref, ref
 from headgate_agent.log.object_edges import ObjectEdges
@@ -46,6 +48,8 @@ from headgate_common.errors import HeadgateError
 __all__ = ["Broker", "BrokerSettings", "Session", "World"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _MOST_AT_ONCE = 500
 _WAITS_FOR_VOLUME = "WAITS_FOR_VOLUME"
@@ -92,11 +96,13 @@ class Broker:
         self._member = member
         self._metadata: SessionMetadata | None = None
         self._refused: dict[PartitionKey, _Refusal] = {}
+        # The last epoch in which each partition was led here, whether or not it still is.
+        self._led_in: dict[PartitionKey, int] = {}
         self._retiring: dict[PartitionKey, asyncio.Task[None]] = {}
         self._acquiring: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._transfers = Transfers(self)
-        self._fetching = Fetching(self._leads, world.metrics)
+        self._fetching = Fetching(self._leads, world.metrics, self.settings.read_timeout)
         self.edges = self._edges()
         view.listen(self._wake.set)
 
@@ -182,7 +188,7 @@ class Broker:
         await self.world.wal.close()
 
     async def produce(self, key: PartitionKey, batches: bytes | memoryview) -> Appended:
-        led = self._leads(key)
+        led = await self._surely(key)
         metrics, clock = self.world.metrics, self.world.clock
         started = clock.monotonic()
         try:
@@ -195,26 +201,60 @@ class Broker:
         return appended
 
     async def fetch(
-        self, parts: Sequence[FetchPart], *, max_wait: float, min_bytes: int, max_bytes: int
+        self,
+        parts: Sequence[FetchPart],
+        *,
+        max_wait: float,
+        min_bytes: int,
+        max_bytes: int,
+        room: AnswerRoom | None = None,
     ) -> list[FetchedPart]:
-        return await self._fetching.fetch(parts, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes)
+        while True:
+            answer = await self._fetching.fetch(
+                parts, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes, room=room
+            )
+            doubted = next((part.key for part, each in zip(parts, answer, strict=True) if _doubted(each)), None)
+            if doubted is None:
+                return answer
+            with suppress(NotLeader, UnknownPartition):
+                await self._surely(doubted)
+
+    async def confirm(self, key: PartitionKey) -> None:
+        await self._surely(key)
+
+    async def _surely(self, key: PartitionKey) -> Led:
+        """The leadership, once it is certain; without waiting if it is now."""
+        while True:
+            try:
+                return self._leads(key)
+            except InDoubt:
+                await self.led[key].partition.certain()
 
     def bounds(self, key: PartitionKey) -> Bounds:
         return self._leads(key).bounds
 
     async def size(self, key: PartitionKey) -> int:
         """Bytes of what can be read, as they are stored."""
-        return await self._leads(key).size()
+        return await self._in_time(self._leads(key).size())
 
     async def records(self, key: PartitionKey, offset: int, max_bytes: int) -> bytes:
         """Acknowledged batches from the one that holds `offset` on, without waiting for more."""
-        return b"".join(await self._leads(key).read(offset, max_bytes))
+        return b"".join(await self._in_time(self._leads(key).read(offset, max_bytes)))
 
     async def offset_at(self, key: PartitionKey, timestamp: int) -> TimedOffset | None:
-        return await self._leads(key).offset_at(timestamp)
+        return await self._in_time(self._leads(key).offset_at(timestamp))
 
     async def largest_timestamp(self, key: PartitionKey) -> TimedOffset | None:
-        return await self._leads(key).largest_timestamp()
+        return await self._in_time(self._leads(key).largest_timestamp())
+
+    async def _in_time(self, reading: Awaitable[T]) -> T:
+        """What is read of segments, or an error that says to ask again."""
+        seconds = self.settings.read_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await reading
+        except TimeoutError:
+            raise too_slow(seconds) from None
 
     def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
         return self._leads(key).epoch_end(epoch)
@@ -274,6 +314,8 @@ class Broker:
         led = self.led.get(key)
         if led is not None and led.partition.leads:
             return led
+        if led is not None and led.partition.lost is None and self._in_doubt():
+            raise InDoubt(f"{led.partition.name}: it is not certain that this agent still leads it")
         topic = self.view.topic_by_uid(key.topic_uid)
         if topic is None or not 0 <= key.index < topic.partitions:
             raise UnknownPartition(f"there is no partition {key.index} of topic {key.topic_uid}")
@@ -297,13 +339,27 @@ class Broker:
         self._wake.set()
 
     async def _guard(self) -> None:
-        """Ends every leadership when the session may have ended, and looks again when there is another."""
+        """Ends every leadership when the session has ended, or may have for too long, and looks again when there is
+        another. Who waits for a session in doubt is told when it is certain again."""
+        doubted = False
         while True:
-            if self._member.session != self.session:
+            in_doubt = self._in_doubt()
+            if not in_doubt and self._member.session != self.session:
                 self._follow_session()
                 self._wake.set()
+            elif doubted and not in_doubt:
+                for led in self.led.values():
+                    led.partition.renewed()
+                self._wake.set()
+            doubted = in_doubt
             left = self._member.valid_until - self.world.clock.monotonic()
-            await asyncio.sleep(min(max(left, 0.01), self.settings.guard))
+            await asyncio.sleep(min(left, self.settings.guard) if left > 0.01 else 0.01 + self.settings.guard / 10)
+
+    def _in_doubt(self) -> bool:
+        """Whether the session of what is led was not renewed in time, and may live on all the same."""
+        if self._member.session is not None or self.session is None or self._member.known != self.session:
+            return False
+        return self.world.clock.monotonic() < self._member.valid_until + self.settings.doubt
 
     def _follow_session(self) -> None:
         session = self._member.session
@@ -386,6 +442,8 @@ class Broker:
         if self.view.revision:
             for key in [key for key in self.held if self.view.topic_by_uid(key.topic_uid) is None]:
                 del self.held[key]
+            for key in [key for key in self._led_in if self.view.topic_by_uid(key.topic_uid) is None]:
+                del self._led_in[key]
             self.edges.forget(lambda uid: self.view.topic_by_uid(uid) is not None)
 
     def _should_ask(self, key: PartitionKey, wanted: str) -> bool:
@@ -403,7 +461,11 @@ class Broker:
 
     async def _acquire(self, session: str, keys: Sequence[PartitionKey]) -> None:
         try:
-            request = api.AcquirePartitionsRequest(session_id=session, partitions=[ref(key) for key in keys])
+            request = api.AcquirePartitionsRequest(
+                session_id=session,
+                partitions=[ref(key) for key in keys],
+                ended=[leader_ref(key, self._led_in[key]) for key in keys if key in self._led_in],
+            )
             answer: api.AcquirePartitionsResponse = await self.catalog.once("AcquirePartitions", request)
             for acquired in answer.partitions:
                 self._take(session, acquired)
@@ -458,7 +520,7 @@ class Broker:
         self.held.pop(key, None)
         self._refused.pop(key, None)
         self.edges.learn(key, [run_of(run) for run in acquired.runs])
-        self.led[key] = led
+        self.led[key], self._led_in[key] = led, led.partition.epoch
         self.world.metrics.acquired.inc()
         log.info("partition led", extra=self._fields(led, offset=led.partition.next, committed=led.partition.committed))
 
@@ -482,3 +544,7 @@ class Broker:
     @staticmethod
     def _fields(led: Led, **more: object) -> dict[str, object]:
         return {"topic": led.topic.name, "partition": led.partition.key.index, "epoch": led.partition.epoch, **more}
+
+
+def _doubted(part: FetchedPart) -> bool:
+    return isinstance(part.error, InDoubt)

@@ -26,6 +26,12 @@ class LogConfig:
     object_attempts: int = setting(4, "How often a read of the object store is tried.", minimum=1)
     uploads: int = setting(16, "Segments that are uploaded at once.", minimum=1)
     reads: int = setting(64, "Reads of the object store at once.", minimum=1)
+    read_timeout: Seconds = setting(
+        20.0,
+        "How long one read of segments for a client may take, attempts and the list of segments included; shorter than "
+        "clients wait for an answer. It is then told to ask again.",
+        minimum=0.1,
+    )
     wal_file_bytes: Bytes = setting(128 * 2**20, "Size of one write-ahead file.", minimum=4096)
     wal_files: int = setting(
         3,
@@ -80,6 +86,12 @@ class LogConfig:
         minimum=0.1,
     )
     relook: Seconds = setting(30.0, "How often assignment is looked over, though nothing has changed.", minimum=0.1)
+    doubt: Seconds = setting(
+        4.0,
+        "How long calls wait, before they are refused, while a session that was not renewed in time may yet live on: "
+        "the coordinator may be on its way back.",
+        minimum=0.0,
+    )
     transfer_timeout: Seconds = setting(10.0, "How long the hand-over of a partition may take.", minimum=0.1)
     leave_timeout: Seconds = setting(
         4.0, "How long handing everything over may take when the agent stops.", minimum=0.0
@@ -103,6 +115,6 @@ class LogConfig:
     orphan_grace: Seconds = setting(
         3600.0,
         "How long such an object must have been unknown to be deleted, by the monotonic clock of the agent that looks; "
-        "a commit may still be on its way.",
+        "a commit may still be on its way. What a crash left unfinished in a folder goes after the same time.",
         minimum=0.0,
     )

@@ -19,6 +19,10 @@ class NotLeader(Exception):
     """This agent does not lead the partition, or cannot be sure that it still does. Nothing was acknowledged."""
 
 
+class InDoubt(NotLeader):
+    """It may still lead, and will know in a moment."""
+
+
 class StaleEpoch(NotLeader):
     """The catalog says so: another leadership has begun since."""
 
@@ -91,9 +95,15 @@ class Metadata(Protocol):
 
 
 class Grant(Protocol):
-    """Whether this process may still act, by its own clock."""
+    """Whether this process may still act, by its own clock. Between the two nobody here knows."""
 
-    def valid(self) -> bool: ...
+    def valid(self) -> bool:
+        """Certainly."""
+        ...
+
+    def ended(self) -> bool:
+        """Certainly not, and never again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

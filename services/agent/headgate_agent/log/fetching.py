@@ -1,7 +1,8 @@
 """Reading several partitions in one request, and waiting until there is enough.
 
 What is in memory is answered at once; segments of different partitions are read side by side. A part that fails does
-not fail the others, and a request that waits is woken by the partitions it waits for, not by looking again and again.
+not fail the others, one whose segments cannot be read in time is told so, and a request that waits is woken by the
+partitions it waits for, not by looking again and again.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from headgate_agent.log.access import FetchedPart, FetchPart, OffsetOutOfRange, UnknownPartition
+from headgate_agent.log.access import AnswerRoom, FetchedPart, FetchPart, OffsetOutOfRange, UnknownPartition
 from headgate_agent.log.contract import NotLeader, PartitionKey
 from headgate_agent.log.led import Led
 from headgate_agent.log.metrics import LogMetrics
 from headgate_agent.log.objects import ObjectMissing, ObjectStoreFailed
-from headgate_agent.log.segment import CorruptSegment
-from headgate_common.errors import HeadgateError
+from headgate_agent.log.segment import DEFAULT_BLOCK_BYTES, CorruptSegment
+from headgate_common.errors import DEADLINE_EXCEEDED, HeadgateError
 
 _EXPECTED = (
     NotLeader,
@@ -27,17 +28,26 @@ _EXPECTED = (
     CorruptSegment,
     HeadgateError,
 )
-# Segments of so many partitions are read at once for one request.
+# Segments of so many partitions are read at once for one request, and fewer where each would get less than a block.
 _READS_AT_ONCE = 16
+_LEAST_SHARE = DEFAULT_BLOCK_BYTES
 
 
 class Fetching:
-    def __init__(self, leads: Callable[[PartitionKey], Led], metrics: LogMetrics) -> None:
+    def __init__(self, leads: Callable[[PartitionKey], Led], metrics: LogMetrics, read_timeout: float) -> None:
+        """`read_timeout` is how long one read of segments may take, and how long one waits for room, in seconds."""
         self._leads = leads
         self._metrics = metrics
+        self._read_timeout = read_timeout
 
     async def fetch(
-        self, parts: Sequence[FetchPart], *, max_wait: float, min_bytes: int, max_bytes: int
+        self,
+        parts: Sequence[FetchPart],
+        *,
+        max_wait: float,
+        min_bytes: int,
+        max_bytes: int,
+        room: AnswerRoom | None = None,
     ) -> list[FetchedPart]:
         news = asyncio.Event()
         watched: list[Led] = []
@@ -47,68 +57,119 @@ class Fetching:
                     led = self._leads(part.key)
                     led.partition.readers.add(news.set)
                     watched.append(led)
-            answer = await self._read(parts, max_bytes)
+            answer = await self._read_within(parts, max_bytes, room)
+            if answer is None:
+                answer = [self._empty(part) for part in parts]
             if max_wait > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max_wait):
                         while not _enough(answer, min_bytes):
                             await news.wait()
                             news.clear()
-                            answer = await self._read(parts, max_bytes)
+                            answer = await self._read_within(parts, max_bytes, room) or answer
         finally:
             for led in watched:
                 led.partition.readers.discard(news.set)
+        if room is not None:
+            room.keep(_size(answer))
         self._metrics.bytes_out.inc(_size(answer))
         return answer
 
+    async def _read_within(
+        self, parts: Sequence[FetchPart], max_bytes: int, room: AnswerRoom | None
+    ) -> list[FetchedPart] | None:
+        """None if no room was found in time: the reader asks again."""
+        if room is None:
+            return await self._read(parts, max_bytes)
+        try:
+            async with asyncio.timeout(self._read_timeout):
+                most = await room.take(max_bytes)
+        except TimeoutError:
+            return None
+        answer = await self._read(parts, most)
+        room.keep(_size(answer))
+        return answer
+
     async def _read(self, parts: Sequence[FetchPart], max_bytes: int) -> list[FetchedPart]:
-        answer: list[FetchedPart | None] = []
+        answer: list[FetchedPart] = []
         slow: list[int] = []
         left = max_bytes
         for place, part in enumerate(parts):
             found = self._in_memory(part, min(part.max_bytes, left))
-            answer.append(found)
             if found is None:
                 slow.append(place)
-            else:
-                left = max(0, left - _size([found]))
-        for at in range(0, len(slow), _READS_AT_ONCE):
-            places = slow[at : at + _READS_AT_ONCE] if left > 0 or at == 0 else []
-            read = await asyncio.gather(*(self._slowly(parts[p], min(parts[p].max_bytes, left)) for p in places))
+                found = self._empty(part)
+            answer.append(found)
+            left = max(0, left - _size([found]))
+        at = 0
+        # The first is read whatever is left, so that what is in memory does not keep readers from segments for good.
+        while at < len(slow) and (left > 0 or at == 0):
+            places = slow[at : at + max(1, min(_READS_AT_ONCE, left // _LEAST_SHARE))]
+            shares = divide(left, [parts[place].max_bytes for place in places])
+            read = await asyncio.gather(*map(self._slowly, (parts[place] for place in places), shares))
             for place, found in zip(places, read, strict=True):
+                # Each brings a whole batch at least, so together they may have brought too much.
                 answer[place] = found if left > 0 or place == slow[0] else _without_batches(found)
                 left = max(0, left - _size([found]))
-        return [
-            found if found is not None else FetchedPart((), self._leads(part.key).bounds)
-            for part, found in zip(parts, answer, strict=True)
-        ]
+            at += len(places)
+        return answer
 
     def _in_memory(self, part: FetchPart, max_bytes: int) -> FetchedPart | None:
+        if max_bytes <= 0:
+            return self._empty(part)
         try:
             led = self._leads(part.key)
-            if max_bytes <= 0:
-                led.check(part.offset)
-                return FetchedPart((), led.bounds)
             found = led.in_memory(part.offset, max_bytes)
             return None if found is None else FetchedPart(found, led.bounds)
+        except _EXPECTED as error:
+            return self._failed(part, error)
+
+    def _empty(self, part: FetchPart) -> FetchedPart:
+        try:
+            led = self._leads(part.key)
+            led.check(part.offset)
+            return FetchedPart((), led.bounds)
         except _EXPECTED as error:
             return self._failed(part, error)
 
     async def _slowly(self, part: FetchPart, max_bytes: int) -> FetchedPart:
         try:
             led = self._leads(part.key)
-            batches = await led.read(part.offset, max(max_bytes, 1))
+            async with asyncio.timeout(self._read_timeout):
+                batches = await led.read(part.offset, max(max_bytes, 1))
             # Leadership may have ended meanwhile; what was read is committed, so it is true all the same.
             return FetchedPart(batches, led.bounds)
+        except TimeoutError:
+            # What was asked for goes on, and the next fetch finds it in the cache.
+            return self._failed(part, too_slow(self._read_timeout))
         except _EXPECTED as error:
             return self._failed(part, error)
 
     def _failed(self, part: FetchPart, error: Exception) -> FetchedPart:
-        bounds = None
-        if isinstance(error, OffsetOutOfRange):
-            with suppress(NotLeader, UnknownPartition):
-                bounds = self._leads(part.key).bounds
-        return FetchedPart((), bounds, error)
+        try:
+            bounds = self._leads(part.key).bounds
+        except (NotLeader, UnknownPartition) as lost:
+            # That is why, whatever came of it.
+            return FetchedPart((), None, lost)
+        return FetchedPart((), bounds if isinstance(error, OffsetOutOfRange) else None, error)
+
+
+def too_slow(seconds: float) -> HeadgateError:
+    return HeadgateError(
+        DEADLINE_EXCEEDED,
+        f"segments were not read within {seconds:g} s: the object store or the coordinator is slow or away; ask again",
+    )
+
+
+def divide(total: int, wanted: Sequence[int]) -> list[int]:
+    """Shares of `total`, none larger than what is wanted: what one does not want is left to the others."""
+    shares = [0] * len(wanted)
+    left, open_ = total, len(wanted)
+    for place in sorted(range(len(wanted)), key=wanted.__getitem__):
+        shares[place] = min(wanted[place], left // open_)
+        left -= shares[place]
+        open_ -= 1
+    return shares
 
 
 def _without_batches(part: FetchedPart) -> FetchedPart:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
 
 from headgate.log import v1 as api
@@ -37,6 +38,7 @@ class Led:
         self.topic = topic
         self.partition = partition
         self.segments = segments
+        segments.wanted = lambda: partition.lost is None
         self.session = ""
         # How many segments had been added when small ones were last looked for in vain.
         self.looked_at = 0
@@ -104,17 +106,31 @@ class Led:
             )
 
     async def offset_at(self, timestamp: int) -> TimedOffset | None:
-        info = await self.segments.since(timestamp)
-        while info is not None:
-            data = await self._reader.batches_since(ref_of(info), timestamp)
-            found = await self._work.run(partial(_first_at, data, timestamp, self.partition.log_start))
+        """The first record at or after the start that is not older than `timestamp`.
+
+        What may hold one need not: the start may have passed it. So the search goes on, block by block, to the end.
+        """
+        start = self.partition.log_start
+        at = start
+        while (info := await self.segments.since(timestamp, at)) is not None:
+            found = await self._first_in(info, timestamp, start)
             if found is not None:
                 return found
-            later = await self.segments.from_offset(info.next_offset, 1)
-            info = next((one for one in later if one.max_timestamp >= timestamp), None)
-        for header, data in self.partition.tail_headers():
-            if header.max_timestamp >= timestamp:
-                return await self._work.run(partial(_first_at, data, timestamp, self.partition.log_start))
+            at = info.next_offset
+        # Taken before anything is waited for: what becomes a segment meanwhile is not overlooked.
+        tail = [data for header, data in self.partition.tail_headers() if header.max_timestamp >= timestamp]
+        for data in tail:
+            found = await self._work.run(partial(_first_at, data, timestamp, start))
+            if found is not None:
+                return found
+        return None
+
+    async def _first_in(self, info: SegmentInfo, timestamp: int, start: int) -> TimedOffset | None:
+        async with aclosing(self._reader.batches_since(ref_of(info), timestamp, start)) as blocks:
+            async for data in blocks:
+                found = await self._work.run(partial(_first_at, data, timestamp, start))
+                if found is not None:
+                    return found
         return None
 
     async def largest_timestamp(self) -> TimedOffset | None:
@@ -134,8 +150,7 @@ class Led:
         return best
 
     async def _largest_in(self, info: SegmentInfo, start: int) -> TimedOffset | None:
-        data = await self._reader.batches_since(ref_of(info), info.max_timestamp)
-        found = await self._work.run(partial(_first_at, data, info.max_timestamp, start))
+        found = await self._first_in(info, info.max_timestamp, start)
         if found is not None:
             return found
         # The start has passed the record that the segment's largest timestamp is of.

@@ -2,6 +2,9 @@
 
 An object is written beside its place, synced, and linked into it, which fails if something is there; then the folder is
 synced. So an object is whole and durable, or is not there. Work happens in threads, off the event loop.
+
+What a crash left unfinished goes when objects are listed, once it has been seen for long enough by the monotonic clock
+of whoever lists. One that is still being written then cannot be linked any more: its writer is told of a failure.
 """
 
 from __future__ import annotations
@@ -10,20 +13,30 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
+from headgate_common.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
 _UNFINISHED = ".unfinished-"
+DEFAULT_UNFINISHED_GRACE = 3600.0
 
 
 class LocalObjects:
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, unfinished_grace: float = DEFAULT_UNFINISHED_GRACE, clock: Clock | None = None
+    ) -> None:
+        """What was unfinished for `unfinished_grace` seconds counts as left by a crash."""
         self._folder = folder.resolve()
+        self._unfinished_grace = unfinished_grace
+        self._clock = clock or SystemClock()
+        # Files that are not finished, and when each was first seen.
+        self._unfinished: dict[Path, float] = {}
 
     async def create(self, key: str, buffers: Sequence[bytes]) -> None:
         await self._run(lambda: self._create(self._path(key), buffers))
@@ -79,10 +92,14 @@ class LocalObjects:
 
     def _find(self, prefix: str) -> list[StoredObject]:
         found: list[StoredObject] = []
+        unfinished: list[Path] = []
         within = self._folder / prefix.rpartition("/")[0]
         for path in sorted(within.rglob("*")) if within.is_dir() else ():
             key = path.relative_to(self._folder).as_posix()
-            if not key.startswith(prefix) or path.name.startswith(_UNFINISHED):
+            if path.name.startswith(_UNFINISHED):
+                unfinished.append(path)
+                continue
+            if not key.startswith(prefix):
                 continue
             try:
                 status = path.stat()
@@ -90,7 +107,21 @@ class LocalObjects:
                 continue
             if path.is_file():
                 found.append(StoredObject(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+        self._clear(within, unfinished)
         return found
+
+    def _clear(self, within: Path, unfinished: Sequence[Path]) -> None:
+        """Removes those that were there for long enough; `unfinished` are all in a folder."""
+        now = self._clock.monotonic()
+        before = self._unfinished
+        self._unfinished = {path: since for path, since in before.items() if not path.is_relative_to(within)}
+        for path in unfinished:
+            since = before.get(path, now)
+            if now - since > self._unfinished_grace:
+                with suppress(OSError):
+                    path.unlink()
+            else:
+                self._unfinished[path] = since
 
 
 def _make_folders(folder: Path) -> list[Path]:

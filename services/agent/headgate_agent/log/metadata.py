@@ -67,13 +67,15 @@ class LogCatalog:
         """One try; whoever asks comes back by itself."""
         return await self._coordinators.call(_METHODS[method], request)
 
-    async def segments(self, key: PartitionKey, from_offset: int, until: int) -> list[SegmentInfo]:
-        """The segments that hold offsets of a range, in order."""
+    async def segments(
+        self, key: PartitionKey, from_offset: int, until: int, *, wanted: Callable[[], bool] = lambda: True
+    ) -> list[SegmentInfo]:
+        """The segments that hold offsets of a range, in order; asked for while they are `wanted`."""
         found: list[SegmentInfo] = []
         at = from_offset
         while at < until:
             request = api.ListSegmentsRequest(partition=ref(key), from_offset=at, limit=_SEGMENTS_AT_ONCE)
-            answer: api.ListSegmentsResponse = await self.ask("ListSegments", request)
+            answer: api.ListSegmentsResponse = await self.ask("ListSegments", request, wanted=wanted)
             found += [info_of(segment) for segment in answer.segments if segment.base_offset < until]
             if len(answer.segments) < _SEGMENTS_AT_ONCE:
                 break

@@ -82,6 +82,8 @@ class Append:
     appended: Appended | None = None
     stored: list[TailBatch] = field(default_factory=list)
     undos: list[Undo] = field(default_factory=list)
+    # Bytes that count as waiting for their turn to be written, whether or not their producer still waits for them.
+    queued: int = 0
 
     @property
     def offsets(self) -> int:
@@ -89,6 +91,8 @@ class Append:
         return sum(header.last_offset_delta + 1 for header in self.found)
 
     def build(self) -> Frame | None:
+        # The tail counts them from here on.
+        self.partition._unqueue(self)
         self.appended = self.partition._take(self)
         if not self.stored:
             return None
@@ -208,7 +212,6 @@ class Partition:
         if written is not None:
             # A caller that gives up leaves it to be written.
             await asyncio.shield(written)
-            self._check_grant()
         else:
             self._start_flusher()
             if self._tail.unsettled_bytes >= self.settings.segment_bytes:
@@ -232,17 +235,40 @@ class Partition:
         """Returns when records that were taken may be answered. A duplicate waits here for its first copy."""
         while self.durable < appended.next_offset:
             await self._wait()
+        await self.certain()
+
+    async def certain(self) -> None:
+        """Returns when it is certain that it is led here, without waiting if it is now. While that is in doubt nothing
+        is answered; what is taken meanwhile counts only if the session turns out to have lived on."""
         self._check_grant()
+        while not self._grant.valid():
+            await self._wait()
+            self._check_grant()
+
+    def renewed(self) -> None:
+        """It is certain again, or known to be over: whoever waits for that looks."""
+        self._announce()
+        self._tell_readers()
 
     def _begin(self, append: Append) -> asyncio.Future[int] | None:
         """Puts it behind those that began before; what is returned is done when the write-ahead log has it."""
         if self.settings.durability is Durability.WAL:
             written, count = self._wal.submit(append), append.offsets
             self._claimed += count
-            written.add_done_callback(lambda _: self.give_room_back(count))
+            append.queued = len(append.data)
+            self._memory.waits(append.queued)
+            written.add_done_callback(lambda _: self._answered(append, count))
             return written
         append.build()
         return None
+
+    def _answered(self, append: Append, count: int) -> None:
+        self._unqueue(append)
+        self.give_room_back(count)
+
+    def _unqueue(self, append: Append) -> None:
+        size, append.queued = append.queued, 0
+        self._memory.waits(-size)
 
     def _has_room_for(self, count: int) -> bool:
         return (
@@ -418,6 +444,9 @@ class Partition:
                 raise TooLarge(f"a batch of {header.size} bytes; {self.settings.max_message_bytes} are allowed")
             if header.transactional:
                 raise NotAccepted("transactional batches are not supported")
+            if header.count != header.last_offset_delta + 1:
+                # As Kafka refuses it. One record could else take 2^31 offsets, and what is reserved runs out.
+                raise NotAccepted(f"a batch of {header.count} records over {header.last_offset_delta + 1} offsets")
             check_crc(data, header)
             found.append(header)
         if not found:
@@ -460,7 +489,7 @@ class Partition:
 
     def _written(self, end: int) -> None:
         """The write-ahead log has everything below `end`."""
-        if self._lost is not None or not self._grant.valid():
+        if self._lost is not None:
             return
         self._advance(end)
         self._start_flusher()
@@ -584,7 +613,8 @@ class Partition:
             raise NotLeader(f"{self.name}: {self._sealed}")
 
     def _check_grant(self) -> None:
+        """Raises once it is known not to be led here any more. In doubt it does not: see `certain`."""
         self._check_lost()
-        if not self._grant.valid():
-            self.lose("the grant may have passed on")
+        if self._grant.ended():
+            self.lose("the session has ended")
             self._check_lost()

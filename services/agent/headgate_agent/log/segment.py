@@ -82,12 +82,9 @@ class Index:
         starts = [block.base_offset for block in self.blocks]
         return self.blocks[max(0, bisect_right(starts, offset) - 1) :]
 
-    def from_timestamp(self, timestamp: int) -> tuple[Block, ...]:
-        """The blocks from the first that may hold a record of at least that time on."""
-        for place, block in enumerate(self.blocks):
-            if block.max_timestamp >= timestamp:
-                return self.blocks[place:]
-        return ()
+    def from_timestamp(self, timestamp: int, offset: int = 0) -> tuple[Block, ...]:
+        """The blocks that may hold a record of at least that time, at or after an offset."""
+        return tuple(block for block in self.from_offset(offset) if block.max_timestamp >= timestamp)
 
 
 class SegmentWriter:

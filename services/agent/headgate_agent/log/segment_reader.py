@@ -7,7 +7,7 @@ fetch. What is read is checked (see `segment.py`) before anyone sees it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,10 +79,13 @@ class SegmentReader:
         parts = [batches_from(data, offset) for data in await self._blocks(segment, index, blocks)]
         return [part for part in parts if len(part)]
 
-    async def batches_since(self, segment: SegmentRef, timestamp: int) -> bytes:
-        """The batches of the first block that may hold a record of at least that time; empty if none does."""
+    async def batches_since(self, segment: SegmentRef, timestamp: int, offset: int) -> AsyncGenerator[bytes, None]:
+        """The blocks that may hold a record of at least that time at or after an offset, in order. One at a time:
+        whoever has found what it looks for asks for no more."""
         index = await self.index(segment)
-        return b"".join(await self._blocks(segment, index, index.from_timestamp(timestamp)[:1]))
+        for block in index.from_timestamp(timestamp, offset):
+            for data in await self._blocks(segment, index, (block,)):
+                yield data
 
     async def _fetch_index(self, segment: SegmentRef) -> Index:
         wanted = min(_TAIL_GUESS, segment.size)

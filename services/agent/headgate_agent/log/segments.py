@@ -6,7 +6,8 @@ Only the leader changes them, so its own copy stays true for as long as it leads
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from headgate_agent.log.contract import PartitionKey, SegmentInfo
 from headgate_agent.log.metadata import LogCatalog
@@ -24,6 +25,8 @@ class Segments:
         self._list: list[SegmentInfo] = []
         self._ends: list[int] = []
         self._loaded = log_start >= committed
+        # Whether the list is still worth asking for; whoever leads says.
+        self.wanted: Callable[[], bool] = lambda: True
         self._loading: SharedFetches[PartitionKey, None] = SharedFetches()
         # Grows with every segment that is added.
         self.added = 0
@@ -46,10 +49,12 @@ class Segments:
         at = bisect_right(self._ends, offset)
         return self._list[at : at + count]
 
-    async def since(self, timestamp: int) -> SegmentInfo | None:
-        """The first one that may hold a record of at least that time."""
-        await self._load()
-        return next((info for info in self._list if info.max_timestamp >= timestamp), None)
+    async def since(self, timestamp: int, offset: int) -> SegmentInfo | None:
+        """The first one that may hold a record of at least that time at or after an offset."""
+        if offset < self._granted:
+            await self._load()
+        at = bisect_right(self._ends, offset)
+        return next((info for info in islice(self._list, at, None) if info.max_timestamp >= timestamp), None)
 
     def add(self, info: SegmentInfo) -> None:
         """The next one has been committed."""
@@ -82,7 +87,7 @@ class Segments:
             await self._loading.get(self._key, self._fetch)
 
     async def _fetch(self) -> None:
-        listed = await self._catalog.segments(self._key, self._log_start, self._granted)
+        listed = await self._catalog.segments(self._key, self._log_start, self._granted, wanted=self.wanted)
         before = [info for info in listed if info.next_offset > self._log_start]
         self._list[:0] = before
         self._ends[:0] = [info.next_offset for info in before]

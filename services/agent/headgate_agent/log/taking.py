@@ -25,6 +25,9 @@ class _Grant:
     def valid(self) -> bool:
         return self.member.session == self.session
 
+    def ended(self) -> bool:
+        return self.member.known != self.session
+
 
 @dataclass(frozen=True, slots=True)
 class _LedMetadata:

@@ -21,7 +21,7 @@ from headgate_agent.log.contract import NotLeader, SegmentInfo
 from headgate_agent.log.led import Led
 from headgate_agent.log.metadata import key_of, leader_ref, segment_of
 from headgate_agent.log.metadata import ref as partition_ref
-from headgate_agent.log.objects import ObjectExists
+from headgate_agent.log.objects import ObjectExists, ObjectStoreFailed
 from headgate_agent.log.record_batch import headers
 from headgate_agent.log.segment import SegmentWriter
 from headgate_agent.log.segments import ref_of
@@ -31,6 +31,8 @@ from headgate_agent.log.uploading import object_key
 log = logging.getLogger(__name__)
 
 _ORPHANS_AT_ONCE = 1000
+# So many deletions fail before the store is left alone until the next turn: each may take its whole time.
+_FAILURES_AT_ONCE = 10
 _ORPHANS_TASK = "headgate:orphans"
 
 
@@ -204,14 +206,25 @@ class Upkeep:
         return writer, buffers
 
     async def delete_doomed(self) -> int:
-        """Deletes objects whose grace time is over."""
+        """Deletes objects whose grace time is over. One that cannot be deleted goes to the end of the line, and the
+        failure is told once the others had their turn."""
         count = 0
-        while self._doomed and self._doomed[0][0] <= self._world.clock.monotonic():
-            _, key = self._doomed[0]
-            await self._world.objects.delete(key)
+        problems: list[ObjectStoreFailed] = []
+        for _ in range(len(self._doomed)):
+            due, key = self._doomed[0]
+            if due > self._world.clock.monotonic() or len(problems) == _FAILURES_AT_ONCE:
+                break
             self._doomed.popleft()
+            try:
+                await self._world.objects.delete(key)
+            except ObjectStoreFailed as error:
+                problems.append(error)
+                self._doom([key])
+                continue
             self._world.metrics.deleted.labels("retention").inc()
             count += 1
+        if problems:
+            raise problems[0]
         return count
 
     async def collect_orphans(self) -> int:
@@ -221,25 +234,29 @@ class Upkeep:
         An agent that begins to look knows of no orphan yet, so a restart only delays their end.
         """
         broker = self._broker
-        if broker.assignment.keeper(broker.view.peers(), _ORPHANS_TASK) != broker.name:
+        if broker.assignment.keeper(broker.view.peers(), _ORPHANS_TASK, broker.name) != broker.name:
             self._unknown = {}
             return 0
         unknown: dict[str, float] = {}
+        problems: list[ObjectStoreFailed] = []
         keys: list[str] = []
         deleted = 0
         async for stored in self._world.objects.find("topic-"):
             keys.append(stored.key)
             if len(keys) >= _ORPHANS_AT_ONCE:
-                deleted += await self._look_at(keys, unknown)
+                deleted += await self._look_at(keys, unknown, problems)
                 keys = []
-        deleted += await self._look_at(keys, unknown)
+        deleted += await self._look_at(keys, unknown, problems)
         self._unknown = unknown
         if deleted:
             log.info("orphans deleted", extra={"objects": deleted})
+        if problems:
+            raise problems[0]
         return deleted
 
-    async def _look_at(self, keys: Sequence[str], unknown: dict[str, float]) -> int:
-        """Deletes those that are due, and notes the others that the catalog does not know; answers how many went."""
+    async def _look_at(self, keys: Sequence[str], unknown: dict[str, float], problems: list[ObjectStoreFailed]) -> int:
+        """Deletes those that are due, and notes the others that the catalog does not know, and those that the store did
+        not delete; answers how many went."""
         orphans = await self._orphans(keys)
         now = self._world.clock.monotonic()
         count = 0
@@ -248,7 +265,12 @@ class Upkeep:
             if now - since < self._settings.orphan_grace:
                 unknown[key] = since
                 continue
-            await self._world.objects.delete(key)
+            try:
+                await self._world.objects.delete(key)
+            except ObjectStoreFailed as error:
+                unknown[key] = since
+                problems.append(error)
+                continue
             self._world.metrics.deleted.labels("orphan").inc()
             count += 1
         return count

@@ -59,8 +59,9 @@ class WalFiles(Protocol):
 
     Contract: what a new file holds is anything that was written to others before. `write` returns when the buffers are
     durable from a position on, which is where the last write ended, or raises `OSError`, and then what is there and
-    behind it is unknown until `cut` has returned, which makes what is left durable and the rest gone. Files are
-    numbered and come back from `numbers` in order.
+    behind it is unknown until `cut` has returned, which makes what is left durable and the rest gone. A `create` that
+    raised may have made its file, may be repeated, and leaves the file before it as it is. Files are numbered and come
+    back from `numbers` in order.
     """
 
     async def numbers(self) -> Sequence[int]: ...
@@ -159,6 +160,9 @@ class Wal:
         self._file_bytes = file_bytes
         self._number = 0
         self._size = 0
+        # The next file has been asked for and may be there: this one is not written to again, because only the last
+        # may end in anything but an entry.
+        self._full = False
         self._sequence = 0
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
@@ -268,7 +272,8 @@ class Wal:
                 frames_of.append((sequence, frame))
         try:
             if frames_of:
-                if self._size and self._size + total > self._file_bytes:
+                if self._full or (self._size and self._size + total > self._file_bytes):
+                    self._full = True
                     # What a former file left behind its end must not be taken for damage.
                     await self._files.cut(self._number, self._size)
                     await self._roll()
@@ -305,6 +310,7 @@ class Wal:
         await self._files.create(self._number + 1)
         self._number += 1
         self._size = 0
+        self._full = False
         self.rolled.set()
 
 

@@ -30,6 +30,8 @@ class DiskFiles:
         self._most_spares = spares
         self._spares: list[Path] | None = None
         self._open: tuple[int, int] | None = None
+        # A file that was made, and is not known to be on the disk: the folder could not be synced.
+        self._unsynced: int | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal")
 
     async def numbers(self) -> Sequence[int]:
@@ -71,12 +73,25 @@ class DiskFiles:
 
     def _create(self, number: int) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(number)
-        descriptor = self._reuse(self._spares[-1], path) if self._spares else _open_new(path)
+        descriptor = self._make(number)
+        try:
+            self._sync_folder()
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._unsynced = None
         if self._open is not None:
             os.close(self._open[1])
         self._open = (number, descriptor)
-        self._sync_folder()
+
+    def _make(self, number: int) -> int:
+        """Opens a file that is new, a spare under its new name, or the one that was made when this failed before."""
+        path = self._path(number)
+        if self._unsynced == number and path.exists():
+            return os.open(path, os.O_WRONLY)
+        descriptor = self._reuse(self._spares[-1], path) if self._spares else _open_new(path)
+        self._unsynced = number
+        return descriptor
 
     def _reuse(self, spare: Path, path: Path) -> int:
         """Opens a spare under its new name."""

@@ -26,6 +26,11 @@ class Session(Protocol):
     def session(self) -> str | None: ...
 
     @property
+    def known(self) -> str:
+        """The session until it is known to have ended; then empty, or another."""
+        ...
+
+    @property
     def valid_until(self) -> float: ...
 
 
@@ -38,8 +43,12 @@ class BrokerSettings:
     relook: float = 30.0
     # A partition that was refused for a passing reason is asked for again after this long.
     retry: float = 1.0
+    # How long partitions wait for a session that could not be renewed in time, before they are given up.
+    doubt: float = 4.0
     # How often the session is looked at, at most.
     guard: float = 0.2
+    # How long one read of segments may take.
+    read_timeout: float = 20.0
     # How long an offered partition may take to be handed over.
     transfer_timeout: float = 10.0
     # How long a graceful stop may take.

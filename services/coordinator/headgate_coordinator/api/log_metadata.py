@@ -32,7 +32,7 @@ class LogMetadataService:
     async def acquire_partitions(
         self, request: log.AcquirePartitionsRequest, call: Call
     ) -> log.AcquirePartitionsResponse:
-        return await self._write(lambda tx: leads.acquire_partitions(tx, request), call)
+        return await self._write(lambda tx: leads.acquire_partitions(tx, request, self._rules.max_acquired_bytes), call)
 
     async def release_partitions(
         self, request: log.ReleasePartitionsRequest, call: Call
@@ -43,7 +43,7 @@ class LogMetadataService:
         return await self._write(lambda tx: leads.reserve_offsets(tx, request), call)
 
     async def commit_segments(self, request: log.CommitSegmentsRequest, call: Call) -> log.CommitSegmentsResponse:
-        return await self._write(lambda tx: segments.commit_segments(tx, request), call)
+        return await self._write(lambda tx: segments.commit_segments(tx, request, self._rules.max_producers), call)
 
     async def replace_segments(self, request: log.ReplaceSegmentsRequest, call: Call) -> log.ReplaceSegmentsResponse:
         return await self._write(lambda tx: segments.replace_segments(tx, request), call)

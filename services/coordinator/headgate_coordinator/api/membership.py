@@ -53,6 +53,7 @@ class MembershipService:
             session_id=registered.session.uid,
             session_ttl=duration(round(registered.session.ttl * 1_000_000)),
             term=term,
+            catalog_uid=registered.catalog_uid,
         )
 
     async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:

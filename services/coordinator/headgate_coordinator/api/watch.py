@@ -10,6 +10,7 @@ from headgate.catalog.v1 import watch_service_pb2
 from headgate_common.dispatch import Call
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.api.planning import Planning
+from headgate_coordinator.catalog import identity
 from headgate_coordinator.catalog.links import link_name
 from headgate_coordinator.catalog.snapshot import get_snapshot
 from headgate_coordinator.catalog.store import Store
@@ -31,6 +32,8 @@ class WatchService:
         self._planning = planning
 
     async def watch(self, request: catalog.WatchRequest, call: Call) -> AsyncGenerator[catalog.WatchResponse, None]:
+        if request.catalog_uid:
+            await self._store.read(lambda tx: identity.require(tx, request.catalog_uid))
         chosen = await self._planning.run(lambda: self._filter(request))
         async with aclosing(self._hub.watch(chosen, request.from_revision)) as responses:
             async for response in responses:

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_common.errors import HeadgateError
-from headgate_coordinator.catalog import agent_rows, endings, links, sessions
+from headgate_coordinator.catalog import agent_rows, endings, identity, links, sessions
 from headgate_coordinator.catalog.addresses import check_address
 from headgate_coordinator.catalog.agent_status import mark_unreachable
 from headgate_coordinator.catalog.agents import ALL_ROLES, peer_uids, refuse_taken
@@ -41,6 +41,7 @@ _BY_NAME = select(agents).where(agents.c.name == bindparam("name_"))
 class Registered:
     agent: catalog.Agent
     session: sessions.Session
+    catalog_uid: str
     # Whether it has had this session before.
     again: bool = False
 
@@ -49,8 +50,10 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
     """Writes who the agent is now, with a session of its own. The same process again gets the same session again.
 
     What the process says of itself replaces what was declared. It cannot offer fewer slots than are in use on it: then
-    it has as many as are in use, until it registers again.
+    it has as many as are in use, until it registers again. CATALOG_MISMATCH, before anything else, if its data is of
+    another catalog.
     """
+    identity.require(tx, request.catalog_uid)
     name = fold(request.name)
     address = check_address(request.address)
     kafka_address = check_address(request.kafka_address) if request.kafka_address else ""
@@ -70,6 +73,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
         if row.incarnation != request.incarnation:
             # What it has sent and what arrives late must not bring it back in the place of this one.
             agent_rows.fence(tx, name, row.incarnation)
+    catalog_uid = identity.settle(tx)
     session = _session(tx, row, request.incarnation, name, address, session_ttl)
     again = row is not None and row.session_uid == session.uid
     roles = tuple(dict.fromkeys(short(catalog.AgentRole, role) for role in request.roles if role)) or ALL_ROLES
@@ -94,7 +98,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
             links.insert_link(tx, uid, name, peer_uid, peer)
         created = agent_rows.agent_by_uid(tx, uid)
         tx.record("AGENT", name, uid, None, created)
-        return Registered(created, session)
+        return Registered(created, session, catalog_uid)
     values: dict[str, Any] = {
         "slots": max(request.slots, row.slots_used),
         "zone": request.zone,
@@ -109,8 +113,8 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
         "kafka_address": kafka_address,
     }
     if all(row._mapping[column] == value for column, value in values.items()):
-        return Registered(agent_rows.agent_by_uid(tx, row.uid), session, again)
-    return Registered(agent_rows.update_agent(tx, row.uid, **values), session, again)
+        return Registered(agent_rows.agent_by_uid(tx, row.uid), session, catalog_uid, again)
+    return Registered(agent_rows.update_agent(tx, row.uid, **values), session, catalog_uid, again)
 
 
 def leave_cluster(tx: Tx, request: cluster.LeaveClusterRequest) -> None:

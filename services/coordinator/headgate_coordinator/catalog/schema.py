@@ -57,6 +57,15 @@ revision = Table(
     CheckConstraint("compacted <= value", name="compacted"),
 )
 
+# Which catalog this is, from the first registration of an agent on. A copy of the database is the same catalog.
+catalog_identity = Table(
+    "catalog_identity",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("uid", Text, nullable=False),
+    CheckConstraint("id = 1", name="single_row"),
+)
+
 # What each transaction changed, in order. `kind` names the resource; `before` and `after` are its protobuf message.
 changes = Table(
     "changes",

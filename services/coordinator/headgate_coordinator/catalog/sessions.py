@@ -251,7 +251,7 @@ def release_many(tx: Tx, kind: str, keys: Collection[str]) -> None:
 
 
 def forget(tx: Tx, kind: str, keys: Collection[str]) -> None:
-    """Deletes grants of something that is gone and will never come back under the same key and session."""
+    """Deletes grants of something that is gone and will never come back under the same key with an epoch that was."""
     if keys:
         tx.connection.execute(_delete_grant, [{"kind_": kind, "key_": key} for key in keys])
 

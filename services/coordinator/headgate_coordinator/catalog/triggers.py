@@ -46,6 +46,8 @@ RULES = (
         "the revision only grows",
     ),
     Rule("revision_stays", "DELETE", "revision", "TRUE", "the revision is never deleted"),
+    Rule("catalog_identity_is_final", "UPDATE", "catalog_identity", "TRUE", "a catalog keeps its uid"),
+    Rule("catalog_identity_stays", "DELETE", "catalog_identity", "TRUE", "a catalog keeps its uid"),
     Rule("changes_are_final", "UPDATE", "changes", "TRUE", "the history is never rewritten"),
     Rule(
         "sessions_only_renew",
@@ -63,8 +65,8 @@ RULES = (
         " AND (OLD.session_uid IS NULL OR OLD.session_uid <> NEW.session_uid)",
         "a grant passes to another session with a higher epoch only",
     ),
-    # A topic has a uid that no other topic will have, and a grant is verified by the session too: with them gone,
-    # nothing is left that an old epoch could be taken for.
+    # A topic has a uid that no other topic will have, and a group that comes back begins above every epoch that was
+    # forgotten: nothing is left that an old epoch could be taken for.
     Rule(
         "grants_stay",
         "DELETE",

@@ -326,7 +326,7 @@ def _registration(case: Case, fragment: OpenFragment) -> cluster.RegisterFragmen
     plan.agent = fragment.agent_name
     concerned = {*plan.input_edges, *plan.output_edges}
     edges = [edge for edge in case.plan.edges if edge.ordinal in concerned]
-    told = case.told_topics() if edges else {}
+    told = case.told_topics() if edges or plan.compute.HasField("target") else {}
     request = cluster.RegisterFragmentRequest(
         fragment=cluster.FragmentRef(uid=fragment.uid, epoch=fragment.epoch),
         query=case.query.name,

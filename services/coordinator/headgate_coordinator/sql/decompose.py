@@ -125,7 +125,7 @@ class Decomposer:
             Need(f"the source {physical.name}", self._source_slots(physical), physical.agent, leads=True)
             for _, physical in self.local
         ]
-        compute = Need("the compute fragment", settings.compute_slots, engine=True)
+        compute = Need("the compute fragment", settings.compute_slots, engine=True, leads=self.shape.direct)
         target = Need(f"the sink {sink.name}", settings.sink_slots, sink.agent, leads=True)
         return place(cluster, sources, compute, None if self.shape.direct else target)
 

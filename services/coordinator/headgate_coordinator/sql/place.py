@@ -31,7 +31,7 @@ class Need:
     slots: int
     agent: str = ""
     engine: bool = False
-    # Whether its agent leads an edge of the query.
+    # Whether its agent leads an edge of the query, or its error rows.
     leads: bool = False
 
 
@@ -249,7 +249,7 @@ def replace_fragment(
         f"the {kind} fragment {ordinal}",
         fragment.slots,
         engine=fragment.kind == catalog.FRAGMENT_KIND_COMPUTE,
-        leads=any(edge.leader_fragment == ordinal for edge in plan.edges),
+        leads=fragment.compute.HasField("target") or any(edge.leader_fragment == ordinal for edge in plan.edges),
     )
     feeding, fed = _neighbours(plan, ordinal)
     group = next((cluster.agents[name].group or "default" for name in (*feeding, *fed) if name in cluster.agents), None)

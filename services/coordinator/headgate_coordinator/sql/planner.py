@@ -180,6 +180,21 @@ class _Planning:
                 f"delivery = 'at_least_once' is for KAFKA and TOPIC sinks, and {quoted(sink.name)} is a {kind} sink",
                 "leave it out: rows are delivered exactly once",
             )
+        self._check_format(sink)
+
+    def _check_format(self, sink: catalog.Sink) -> None:
+        """Without an edge Spark's own sink writes, and it makes JSON."""
+        realtime = self.mode == catalog.QUERY_MODE_REALTIME
+        direct = realtime or self.options.delivery is Delivery.AT_LEAST_ONCE
+        made = sink.options.get("input_format", "JSON").upper()
+        if direct and sink.type in _TOPIC_SINKS and made != "JSON":
+            what = "realtime mode" if realtime else "delivery = 'at_least_once'"
+            self._problem(
+                Step.OPTIMISE,
+                self.statement.sink_offset,
+                f"{what} writes JSON, and the sink {quoted(sink.name)} takes {made}",
+                "use a sink with INPUT_FORMAT 'JSON', or deliver exactly once",
+            )
 
     def _note_unsupported(self, node: Node, ids: Ids) -> Streaming | None:
         """The plan as Spark runs it; None after noting why it cannot."""
@@ -230,6 +245,13 @@ class _Planning:
                             part.offset,
                             f"realtime mode reads topics, and {quoted(physical.name)} is a {kind} source",
                             "use a KAFKA or TOPIC source, or mode = 'exactly_once'",
+                        )
+                    elif physical.parser_options.get("type", "JSON").upper() == "ARROW":
+                        self._problem(
+                            Step.OPTIMISE,
+                            part.offset,
+                            f"realtime mode reads JSON and CSV, and {quoted(physical.name)} has ARROW records",
+                            "use a source of JSON or CSV records, or mode = 'exactly_once'",
                         )
 
     def _shape(self, sink: catalog.Sink, streaming: Streaming, node: Project) -> Shape:

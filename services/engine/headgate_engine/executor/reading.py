@@ -179,6 +179,7 @@ class EdgeStreamReader(DataSourceStreamReader):
         self._tasks = int(options.get("tasks", "1"))
         self._given_up = told_by(options.get("stop", ""))
         self._ends: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
         # Nothing was looked at yet by this run.
         self._first = True
         # Bytes of a record, on average, by partition; as of the last look.
@@ -192,6 +193,10 @@ class EdgeStreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         latest = self._latest(start, getattr(limit, "max_bytes", None))
+        if latest == start and any(start[index] > log_start for index, log_start in self._starts.items()):
+            # Spark lets go of a batch when it begins the next one. A source that waits for room would never bring it,
+            # and whoever is asked for what follows has committed all before.
+            self.commit(start)
         self._naps.looked(news=latest != start)
         return latest
 
@@ -202,6 +207,7 @@ class EdgeStreamReader(DataSourceStreamReader):
                 "DATA_LOSS", f"the edge has {len(found)} partitions, and the query began with {self._access.partitions}"
             )
         self._ends = {str(index): one.data_end for index, one in enumerate(found)}
+        self._starts = {str(index): one.log_start for index, one in enumerate(found) if not one.ended}
         latest = {}
         for index, one in enumerate(found):
             at = start[str(index)]

@@ -22,6 +22,8 @@ from headgate_engine.errors import (
     EDGE_DATA_LOST,
     EDGE_FAILED,
     ENGINE_WARMING_UP,
+    KAFKA_TOPIC_MISSING,
+    KAFKA_UNREACHABLE,
     PLAN_UNSUPPORTED,
     QUERY_FAILED,
     QUERY_INVALID,
@@ -46,6 +48,12 @@ _CLASS = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE:\s*([0-9A-Z]{5})")
 _EDGE = re.compile(r"EdgeError: ([A-Z_]+): ([^\n]*)")
 _BAD_RECORD = re.compile(r"BAD_RECORD: ([^\n]*)")
+# What Kafka's clients say. The second also stands for brokers that do not answer a producer.
+_NO_TOPIC = re.compile(r"UnknownTopicOrPartitionException|UnknownTopicIdException")
+_NO_BROKERS = re.compile(
+    r"kafka\.common\.errors\.TimeoutException|No resolvable bootstrap urls|Couldn't resolve server|"
+    r"Topic \S+ not present in metadata"
+)
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 # Classes of SQLSTATE that the same data and the same SQL bring again.
 _DATA = ("22",)
@@ -63,6 +71,7 @@ _TRANSIENT_REASONS = frozenset(
         SPARK_FAILED,
         SPARK_UNAVAILABLE,
         ENGINE_WARMING_UP,
+        KAFKA_UNREACHABLE,
     }
 )
 # Reasons of agents: records that are gone, and what the same call would bring again.
@@ -123,6 +132,9 @@ def failure_of(error: BaseException, *, traces: bool = False) -> Failure:
         return Failure(
             SPARK_UNAVAILABLE, "the connection to Spark's JVM broke: it has died", transient=True, trace=trace
         )
+    kafka = _of_kafka(f"{text}\n{_root_message(error)}", trace)
+    if kafka is not None:
+        return kafka
     classes = [found for found in _classes(error, text) if found[0] not in _WRAPPERS]
     if classes:
         name, state, message = classes[-1]
@@ -133,6 +145,14 @@ def failure_of(error: BaseException, *, traces: bool = False) -> Failure:
         return Failure(reason, _told(message), name, reason in _TRANSIENT_REASONS, trace)
     message = _root_message(error) or _told(text) or type(error).__name__
     return Failure(SPARK_FAILED, message, transient=True, trace=trace)
+
+
+def _of_kafka(text: str, trace: str) -> Failure | None:
+    if _NO_TOPIC.search(text):
+        return Failure(KAFKA_TOPIC_MISSING, "a Kafka topic of the query is not there any more", trace=trace)
+    if _NO_BROKERS.search(text):
+        return Failure(KAFKA_UNREACHABLE, "the brokers of a Kafka topic do not answer", transient=True, trace=trace)
+    return None
 
 
 def _told(text: str) -> str:

@@ -3,6 +3,9 @@
 Spark's watermark is that of the slowest input. An input without rows for `timeout` gets a mark that brings its own
 watermark up to the slowest of those that have rows; rows that it brings later and that are behind are late, and are
 counted as such.
+
+The mark of an edge is one file that is replaced. Those of a topic are files that Spark reads each once and writes down
+in its checkpoint, so they come at most once a `pace`: windows of the others wait so much longer.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from headgate_engine.spark import SparkHost
 class IdleInputs:
     """Writes marks for the inputs of one run: `executor/reading.py` reads them for edges, `read.py` for topics."""
 
-    def __init__(self, inputs: tuple[Input, ...], timeout: float, clock: Clock, host: SparkHost) -> None:
+    def __init__(
+        self, inputs: tuple[Input, ...], timeout: float, clock: Clock, host: SparkHost, *, mark_interval: float
+    ) -> None:
         self._inputs = [entry for entry in inputs if entry.plan.event_time]
         self._host = host
         self._timeout = timeout
@@ -29,6 +34,8 @@ class IdleInputs:
         began = clock.monotonic()
         self._active = {entry.observation: began for entry in self._inputs}
         self._written: dict[str, int] = {}
+        self._pace = max(mark_interval, timeout / 4)
+        self._due = dict.fromkeys(self._active, began)
 
     def look(self, counts: Counts) -> None:
         if self._timeout <= 0 or len(self._inputs) < 2:
@@ -44,7 +51,8 @@ class IdleInputs:
             return
         reached = min(self._latest[one.observation] - one.plan.lateness_us for one in speaking)
         for one in silent:
-            self._write(one, reached + one.plan.lateness_us)
+            if now >= self._due[one.observation] and self._write(one, reached + one.plan.lateness_us) and one.control:
+                self._due[one.observation] = now + self._pace
 
     def end(self, epoch: int) -> None:
         """Marks the end of every edge that has none of its own, after all that is there was read; later than an earlier
@@ -53,14 +61,16 @@ class IdleInputs:
             if one.marks:
                 self._write(one, FAR_FUTURE_US + epoch)
 
-    def _write(self, entry: Input, mark_us: int) -> None:
+    def _write(self, entry: Input, mark_us: int) -> bool:
+        """Whether there was anything to write."""
         if mark_us <= self._written.get(entry.observation, 0):
-            return
+            return False
         self._written[entry.observation] = mark_us
         if entry.control:
             write_mark(self._host.root, entry.control, mark_us)
-            return
+            return True
         marks = Path(entry.marks)
         beside = marks.with_suffix(".new")
         beside.write_text(str(mark_us))
         beside.replace(marks)
+        return True

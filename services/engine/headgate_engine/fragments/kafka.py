@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
-from headgate_engine.errors import PLAN_UNSUPPORTED
+from headgate_engine.errors import KAFKA_TOPIC_MISSING, KAFKA_UNREACHABLE, PLAN_UNSUPPORTED
 
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+# Between two questions for a native topic.
+_LOOK_SECONDS = 0.25
 
 
 def client_options(options: Mapping[str, str], bootstrap: str) -> dict[str, str]:
@@ -99,19 +104,58 @@ def topic_range(
     )
 
 
-def partitions_of(session: SparkSession, origin: catalog.TopicOrigin, bootstrap: str) -> int:
-    """How many partitions a topic has, asked of its brokers."""
+def partitions_of(session: SparkSession, options: Mapping[str, str], bootstrap: str, seconds: float) -> int:
+    """How many partitions the topic of a source or sink has, asked of its brokers, which have `seconds` to answer.
+
+    KAFKA_TOPIC_MISSING and KAFKA_UNREACHABLE name both: Spark would take minutes, and name none. Agents are asked for a
+    native topic for as long, because not all of them know a new one at once."""
+    clients = client_options(options, bootstrap)
+    native = not options.get("bootstrap_servers")
+    until = time.monotonic() + (seconds if native else 0.0)
+    while True:
+        try:
+            return _partitions(session, options["topic"], clients, seconds)
+        except HeadgateError as error:
+            if error.reason != KAFKA_TOPIC_MISSING or time.monotonic() >= until:
+                raise
+        time.sleep(_LOOK_SECONDS)
+
+
+def _partitions(session: SparkSession, topic: str, clients: Mapping[str, str], seconds: float) -> int:
     jvm = session._jvm
     assert jvm is not None
     settings = jvm.java.util.HashMap()
-    for name, value in client_options(origin.options, bootstrap).items():
+    for name, value in clients.items():
         settings.put(name, value)
     for name in ("request.timeout.ms", "default.api.timeout.ms"):
-        settings.put(name, "15000")
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        settings.put(name, str(int(seconds * 1000)))
+    admin: Any = None
     try:
-        topic = origin.options["topic"]
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
         topics = jvm.java.util.Collections.singletonList(topic)
         return int(admin.describeTopics(topics).allTopicNames().get().get(topic).partitions().size())
+    except Py4JJavaError as error:
+        causes = _causes(error)
+        servers = clients["bootstrap.servers"]
+        if "UnknownTopicOrPartitionException" in causes:
+            text = f"there is no topic {topic} at {servers}"
+            raise HeadgateError(KAFKA_TOPIC_MISSING, text, metadata={"topic": topic}) from error
+        if "TimeoutException" in causes:
+            text = f"the brokers of topic {topic}, {servers}, did not answer within {seconds:g} s"
+            raise HeadgateError(KAFKA_UNREACHABLE, text) from error
+        if "resolvable" in causes:
+            raise HeadgateError(KAFKA_UNREACHABLE, f"the brokers of topic {topic}: nobody knows {servers}") from error
+        raise
     finally:
-        admin.close()
+        if admin is not None:
+            admin.close(jvm.java.time.Duration.ZERO)
+
+
+def _causes(error: Py4JJavaError) -> str:
+    """The kinds and messages along the causes of a Java exception."""
+    found: list[str] = []
+    throwable: Any = error.java_exception
+    while throwable is not None and len(found) < 20:
+        found.append(throwable.toString())
+        throwable = throwable.getCause()
+    return "\n".join(found)

@@ -12,6 +12,9 @@ from google.protobuf import duration_pb2, timestamp_pb2
 from headgate.engine import v1 as engine
 from headgate_engine.executor.reading import FAR_FUTURE_US
 
+# The observation of what goes out, where the sink does not count.
+OUTPUT = "output"
+
 
 @dataclass(slots=True)
 class Counts:
@@ -23,6 +26,8 @@ class Counts:
     rows_late: int = 0
     bad_records: int = 0
     lag: int = 0
+    # Whether there was nothing to do for a while: then rates are those of now, not those of the last batch.
+    quiet: bool = False
     last: dict[str, Any] = field(default_factory=dict)
     # Per input: rows of the last batch that had any, and the latest event time seen.
     latest_us: dict[str, int] = field(default_factory=dict)
@@ -39,6 +44,7 @@ class Counts:
         if batch <= self.batch_id or not report.get("durationMs", {}).get("addBatch"):
             return False
         self.batch_id = batch
+        self.quiet = False
         self.last = report
         observed = report.get("observedMetrics", {})
         marked = {name for name in observed if name.startswith("input")}
@@ -53,11 +59,18 @@ class Counts:
             if latest is not None:
                 self.latest_us[name] = max(self.latest_us.get(name, 0), int(latest))
         sink_rows = int(report.get("sink", {}).get("numOutputRows", -1))
+        if OUTPUT in observed:
+            sink_rows = int(observed[OUTPUT].get("rows") or 0)
         self._rows_out_of_last = self._out_of_batch.pop(batch, max(0, sink_rows))
         self.rows_out += self._rows_out_of_last
         self.lag = sum(_behind(source.get("latestOffset"), source.get("endOffset")) for source in report["sources"])
         self.rows_late += sum(int(op.get("numRowsDroppedByWatermark", 0)) for op in report.get("stateOperators", ()))
         return True
+
+    def rest(self) -> None:
+        """There was nothing to do for a while: nothing waits to be read, and nothing comes in or goes out."""
+        self.quiet = True
+        self.lag = 0
 
     def to_proto(self) -> engine.RunProgress:
         report = self.last
@@ -69,8 +82,8 @@ class Counts:
             batch_id=self.batch_id,
             rows_in=self.rows_in,
             rows_out=self.rows_out,
-            rows_in_per_second=_rate(report.get("inputRowsPerSecond")),
-            rows_out_per_second=self._rows_out_of_last * 1000 / milliseconds if milliseconds else 0.0,
+            rows_in_per_second=0.0 if self.quiet else _rate(report.get("inputRowsPerSecond")),
+            rows_out_per_second=0.0 if self.quiet else self._rows_out_of_last * 1000 / max(1, milliseconds),
             batch_time=took,
             lag=self.lag,
             state_rows=sum(int(op.get("numRowsTotal", 0)) for op in operators),

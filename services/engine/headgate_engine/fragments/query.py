@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,22 @@ from headgate_common.errors import HeadgateError
 from headgate_engine.errors import PLAN_UNSUPPORTED
 from headgate_engine.fragments.kafka import topic_range, topic_stream
 from headgate_engine.fragments.native import NativeTopic
+from headgate_engine.fragments.ranges import read_ranges, reported_ranges
 from headgate_engine.fragments.read import Input, Pace, as_view, edge_stream, with_marks
 from headgate_engine.fragments.records import bad_records, decoded, fails, format_of
 from headgate_engine.fragments.settings import RunDefaults, checkpoint_of, control_folder, is_realtime
-from headgate_engine.fragments.storage import make_folder
+from headgate_engine.fragments.storage import make_folder, read_text
 from headgate_engine.fragments.write import Output, Wrote
-from headgate_engine.s3 import write_safely
-from headgate_engine.spark import SparkHost
+from headgate_engine.s3 import is_s3, write_safely
+from headgate_engine.spark import QUERIES, SparkHost
 
 # Rows that a record with an Arrow batch has, about: limits are for rows.
 _ROWS_OF_ARROW = 1_000
 # State partitions of an input that has fewer partitions: each costs every batch a task.
 _FEW = 4
-_REALTIME_CHECKPOINT = "1 minute"
+_POLLING = "spark.sql.streaming.pollingDelay"
+# Spark's own, in seconds.
+_SHORTEST_PAUSE = 0.01
 
 
 @dataclass(slots=True)
@@ -59,7 +62,8 @@ class Query:
             .option("checkpointLocation", checkpoint_of(request))
         )
         if realtime:
-            writer = writer.trigger(realTime=_REALTIME_CHECKPOINT)  # type: ignore[call-overload]
+            seconds = self.defaults.realtime_checkpoint
+            writer = writer.trigger(realTime=f"{round(seconds * 1000)} milliseconds")  # type: ignore[call-overload]
         elif available_now:
             writer = writer.trigger(availableNow=True)
         else:
@@ -71,8 +75,12 @@ class Query:
     def _session(self) -> SparkSession:
         """A session with the plan's settings and the views of its inputs."""
         request, defaults = self.request, self.defaults
-        conf = {**request.plan.spark_conf, "spark.sql.shuffle.partitions": str(self._shuffle_partitions())}
-        session = self.host.session(conf, pool=request.run.fragment_uid)
+        conf = {
+            _POLLING: f"{max(1, round(self._pause() * 1000))}ms",
+            **request.plan.spark_conf,
+            "spark.sql.shuffle.partitions": str(self._shuffle_partitions()),
+        }
+        session = self.host.session(conf, pool=QUERIES)
         write_safely(session, request.checkpoint)
         realtime = is_realtime(request)
         size = request.settings.batch_bytes or defaults.batch_bytes
@@ -82,8 +90,15 @@ class Query:
                 frame = edge_stream(session, entry, entry.access, pace)
             else:
                 frame = self._topic(session, entry, pace)
-            as_view(frame, entry, observe=not realtime)
+            as_view(frame, entry, watermark=not realtime)
         return session
+
+    def _pause(self) -> float:
+        """How long Spark waits after a look that found nothing. Python data sources take a nap within the look; Kafka's
+        asks brokers each time, and a bucket with marks is asked, and charges, each time too."""
+        if is_s3(self.request.checkpoint) and any(entry.control for entry in self.inputs):
+            return self.defaults.idle_nap
+        return self.defaults.poll if any(entry.kafka for entry in self.inputs) else _SHORTEST_PAUSE
 
     def _topic(self, session: SparkSession, entry: Input, pace: Pace) -> DataFrame:
         """The rows of a topic, with BAD and MARK."""
@@ -138,44 +153,42 @@ class Query:
         if not topics or self.running is None:
             return None
         java: Any = self.running._jsq
-        context = java.streamingQuery().getLatestExecutionContext()
-        metrics = context.executionPlan().observedMetrics()
+        executed = java.streamingQuery().getLatestExecutionContext().executionPlan()
+        metrics = executed.observedMetrics()
         found: DataFrame | None = None
         for entry in topics:
             row = metrics.get(entry.observation)
             if row.isEmpty() or not row.get().getLong(1):
                 continue
-            for records in self._records(session, context, entry):
-                bad = bad_records(records, entry.plan)
+            for begin, end in read_ranges(executed.logical(), entry.observation):
+                bad = bad_records(self._records(session, entry, begin, end), entry.plan)
                 found = bad if found is None else found.unionByName(bad)
         return found
 
-    def _records(self, session: SparkSession, context: Any, entry: Input) -> list[DataFrame]:
-        """What the present batch reads of a topic, read again."""
-        origin, native = entry.plan.topic, self._native(entry)
+    def bad_of(self, report: Mapping[str, Any]) -> DataFrame | None:
+        """The same for a batch that is over, out of what Spark reports of it: real time calls nobody before its end."""
+        session = self.host.session({}, pool=QUERIES)
+        found: DataFrame | None = None
+        for entry in self.inputs:
+            if not report.get("observedMetrics", {}).get(entry.observation, {}).get("bad"):
+                continue
+            for begin, end in reported_ranges(report, entry.plan.topic.options["topic"], self._first):
+                bad = bad_records(self._records(session, entry, begin, end), entry.plan)
+                found = bad if found is None else found.unionByName(bad)
+        # Streams of one topic have one name: what one of them has read may be found for the other one too.
+        return found.dropDuplicates(["place"]) if found is not None else None
+
+    def _first(self, source: int) -> str:
+        """Where the Kafka connector began to read, as it has written it down beside its version."""
+        text = read_text(self.host.root, f"{checkpoint_of(self.request)}/sources/{source}/0") or ""
+        return text[text.index("{") :] if "{" in text else "earliest"
+
+    def _records(self, session: SparkSession, entry: Input, begin: str, end: str) -> DataFrame:
+        """Records of a topic between two offsets, read again."""
+        native = self._native(entry)
         if native is None:
-            ranges = _ranges(context, lambda stream, end: f"Subscribe[{origin.options['topic']}]" in stream)
-            return [topic_range(session, origin, self.request.kafka_bootstrap, *one) for one in ranges]
-        mine = f'"{native.access.topic_uid}"'
-        ranges = _ranges(context, lambda stream, end: mine in end, native.offset(native.first(session)))
-        return [native.records(session, *one) for one in ranges]
-
-
-def _ranges(context: Any, mine: Callable[[str, str], bool], first: str = "") -> set[tuple[str, str]]:
-    """From where to where the present batch reads a topic, as Spark writes offsets down.
-
-    `mine` is asked for each stream by its name and end; `first` is where the query began, unless the stream knows."""
-    ranges = set()
-    ends = context.endOffsets().iterator()
-    while ends.hasNext():
-        pair = ends.next()
-        stream, end = pair._1(), pair._2().json()
-        if not mine(stream.toString(), end):
-            continue
-        start = context.startOffsets().get(stream)
-        begin = start.get().json() if start.isDefined() else first or stream.initialOffset().json()
-        ranges.add((begin, end))
-    return ranges
+            return topic_range(session, entry.plan.topic, self.request.kafka_bootstrap, begin, end)
+        return native.records(session, begin, end)
 
 
 def _check_realtime(request: engine.StartFragmentRequest) -> None:

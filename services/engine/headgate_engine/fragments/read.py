@@ -25,6 +25,7 @@ from headgate_engine.executor.calls import Access
 from headgate_engine.executor.decoding import BAD
 from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
+from headgate_engine.fragments.control import mark_stream
 from headgate_engine.fragments.settings import control_folder, is_realtime
 from headgate_engine.types import arrow_of, ddl, quote, struct_of
 
@@ -47,6 +48,11 @@ class Input:
     @property
     def observation(self) -> str:
         return f"input{self.index}"
+
+    @property
+    def kafka(self) -> bool:
+        """Whether Spark's Kafka connector reads it."""
+        return self.access is None and self.topic is None
 
 
 def inputs_of(
@@ -125,26 +131,25 @@ def with_marks(session: SparkSession, rows: DataFrame, entry: Input) -> DataFram
     rows = rows.withColumn(MARK, f.lit(None).cast("bigint"))
     if not entry.control:
         return rows
-    marks = session.readStream.schema(f"{quote(MARK)} bigint").json(entry.control)
-    return rows.unionByName(marks, allowMissingColumns=True)
+    return rows.unionByName(mark_stream(session, entry.control), allowMissingColumns=True)
 
 
-def as_view(frame: DataFrame, entry: Input, *, observe: bool = True) -> None:
-    """Makes the view that the SQL reads, out of rows with MARK and, for a topic, BAD."""
+def as_view(frame: DataFrame, entry: Input, *, watermark: bool = True) -> None:
+    """Makes the view that the SQL reads, out of rows with MARK and, for a topic, BAD. Real time has no watermarks."""
     plan = entry.plan
     topic = entry.access is None
     good = f.col(MARK).isNull() & f.col(BAD).isNull() if topic else f.col(MARK).isNull()
-    if plan.event_time and observe:
+    timed = bool(plan.event_time) and watermark
+    if timed:
         frame = frame.selectExpr(*_with_event_time(plan), quote(MARK), *([quote(BAD)] if topic else []))
         frame = frame.withWatermark(plan.event_time, f"{plan.lateness_us} microseconds")
-    if observe:
-        time = f.unix_micros(f.col(quote(plan.event_time))) if plan.event_time else f.lit(None).cast("bigint")
-        frame = frame.observe(
-            entry.observation,
-            f.count_if(good).alias("rows"),
-            f.count_if(f.col(BAD).isNotNull() if topic else f.lit(False)).alias("bad"),
-            f.max(f.when(good, time)).alias("latest_us"),
-        )
+    time = f.unix_micros(f.col(quote(plan.event_time))) if timed else f.lit(None).cast("bigint")
+    frame = frame.observe(
+        entry.observation,
+        f.count_if(good).alias("rows"),
+        f.count_if(f.col(BAD).isNotNull() if topic else f.lit(False)).alias("bad"),
+        f.max(f.when(good, time)).alias("latest_us"),
+    )
     if topic or plan.event_time:
         frame = frame.where(good)
     frame.drop(MARK, BAD).createOrReplaceTempView(plan.view)

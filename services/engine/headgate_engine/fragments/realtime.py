@@ -47,13 +47,17 @@ class Slots:
         return give_back
 
 
-def admit(request: engine.StartFragmentRequest, host: SparkHost, slots: Slots) -> Callable[[], None]:
-    """Takes what a run holds for as long as it is there. Asks the brokers, so it is called in a thread."""
+def admit(request: engine.StartFragmentRequest, host: SparkHost, slots: Slots, brokers: float) -> Callable[[], None]:
+    """Takes what a run holds for as long as it is there. Asks the brokers, so it is called in a thread; they have
+    `brokers` seconds to answer."""
     if not is_realtime(request):
         return lambda: None
     host.require_kafka()
     try:
-        wanted = sum(partitions_of(host.root, origin, request.kafka_bootstrap) for origin in topic_origins(request))
+        wanted = sum(
+            partitions_of(host.root, origin.options, request.kafka_bootstrap, brokers)
+            for origin in topic_origins(request)
+        )
     except HeadgateError:
         raise
     except Exception as error:

@@ -7,6 +7,7 @@ is told to stop through `stop`, which returns at once.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 import threading
@@ -17,16 +18,17 @@ from typing import Any, Protocol
 from headgate.engine import v1 as engine
 from headgate_common.clock import Clock
 from headgate_engine.errors import SPARK_FAILED
-from headgate_engine.executor.calls import EdgeClient
+from headgate_engine.executor.calls import Access, EdgeClient
 from headgate_engine.fragments.drain import drain_topics, have_ended, settle
 from headgate_engine.fragments.errors import Failure, failure_of
 from headgate_engine.fragments.idle import IdleInputs
+from headgate_engine.fragments.kafka import partitions_of
 from headgate_engine.fragments.progress import Counts
 from headgate_engine.fragments.query import Query
-from headgate_engine.fragments.read import inputs_of
+from headgate_engine.fragments.read import Input, inputs_of
 from headgate_engine.fragments.settings import Pems, RunDefaults, checkpoint_of, is_realtime
 from headgate_engine.fragments.storage import check_checkpoint
-from headgate_engine.fragments.write import EdgeOutput, TopicOutput
+from headgate_engine.fragments.write import EdgeOutput, ErrorRows, TopicOutput
 from headgate_engine.s3 import reach
 from headgate_engine.spark import SparkHost
 
@@ -68,6 +70,7 @@ class SparkRun:
         self._hard = threading.Event()
         self._soft = threading.Event()
         self._counts = Counts()
+        self._last_batch = tools.clock.monotonic()
         self._query: Query | None = None
         self._output: EdgeOutput | TopicOutput | None = None
         self._folder = Path(tools.host.folder) / f"{request.run.fragment_uid}.{request.run.epoch}"
@@ -133,6 +136,7 @@ class SparkRun:
         accesses = {edge.edge: tools.pems.access(edge, run.fragment_uid, run.epoch) for edge in request.inputs}
         topics = {access.topic: tools.pems.topic(access) for access in request.topics}
         inputs = inputs_of(request, accesses, topics, self._folder)
+        self._check_kafka(inputs)
         reach(tools.host, request.checkpoint, request.checkpoint_s3)
         output = self._output = self._make_output()
         check_checkpoint(tools.host.root, checkpoint_of(request), output.open())
@@ -144,7 +148,13 @@ class SparkRun:
         edges = [
             EdgeClient(one.access, patience=0.0, given_up=self._hard.is_set) for one in inputs if one.access is not None
         ]
-        idle = IdleInputs(inputs, request.plan.idle_timeout_us / 1e6, tools.clock, tools.host)
+        idle = IdleInputs(
+            inputs,
+            request.plan.idle_timeout_us / 1e6,
+            tools.clock,
+            tools.host,
+            mark_interval=tools.defaults.mark_interval,
+        )
         running = False
         looks = 0
         while True:
@@ -168,12 +178,27 @@ class SparkRun:
 
     def _make_output(self) -> EdgeOutput | TopicOutput:
         request, run = self._request, self._request.run
+        errors: Access | None = None
+        if request.HasField("errors"):
+            errors = self._tools.pems.access(request.errors, run.fragment_uid, run.epoch)
         if not request.HasField("output"):
             self._tools.host.require_kafka()
-            return TopicOutput(request.plan.target, request.kafka_bootstrap)
-        errors = self._tools.pems.access(request.errors, run.fragment_uid, run.epoch)
+            rows = ErrorRows(errors, self._hard.is_set) if errors is not None else None
+            realtime = is_realtime(request)
+            return TopicOutput(request.plan.target, request.kafka_bootstrap, rows, self._hard.is_set, realtime=realtime)
         access = self._tools.pems.access(request.output, run.fragment_uid, run.epoch)
-        return EdgeOutput(access, errors if request.HasField("errors") else None, self._hard.is_set)
+        return EdgeOutput(access, errors, self._hard.is_set, self._tools.defaults.edge_max_lag)
+
+    def _check_kafka(self, inputs: tuple[Input, ...]) -> None:
+        """Refuses a topic that is not there, and brokers that do not answer, in seconds and by name."""
+        request, tools = self._request, self._tools
+        options = [entry.plan.topic.options for entry in inputs if entry.kafka and not is_realtime(request)]
+        if not request.HasField("output"):
+            options.append(request.plan.target.options)
+        if options:
+            tools.host.require_kafka()
+        for one in options:
+            partitions_of(tools.host.root, one, request.kafka_bootstrap, tools.defaults.brokers)
 
     def _drain(self, query: Query, unended: IdleInputs | None, *, topics: bool) -> None:
         seconds = self._tools.defaults.look
@@ -222,8 +247,33 @@ class SparkRun:
         java: Any = self._query.running._jsq if self._query is not None and self._query.running is not None else None
         last = java.lastProgress() if java is not None else None
         if last is None or int(last.batchId()) <= self._counts.batch_id:
+            self._see_rest()
             return False
-        seen = [self._counts.saw(report.json()) for report in java.recentProgress()]
-        if any(seen):
+        reports = [report.json() for report in java.recentProgress()]
+        seen = [report for report in reports if self._counts.saw(report)]
+        if seen:
+            self._last_batch = self._tools.clock.monotonic()
             self._report.progress(self._counts.to_proto())
-        return any(seen)
+            self._keep_bad(seen)
+        return bool(seen)
+
+    def _see_rest(self) -> None:
+        """A query that has nothing to read reports nothing either, and would seem to go on as it did."""
+        defaults, query = self._tools.defaults, self._query
+        quiet_for = self._tools.clock.monotonic() - self._last_batch
+        if self._counts.quiet or self._counts.batch_id < 0 or quiet_for < defaults.quiet or is_realtime(self._request):
+            return
+        assert query is not None
+        assert query.running is not None
+        if not query.running.status["isDataAvailable"]:
+            self._counts.rest()
+            self._report.progress(self._counts.to_proto())
+
+    def _keep_bad(self, reports: list[str]) -> None:
+        """The error rows of a realtime run: once a batch of it is over, which takes as long as its checkpoints do."""
+        query, output = self._query, self._output
+        if not is_realtime(self._request) or not isinstance(output, TopicOutput) or output.errors is None:
+            return
+        assert query is not None
+        for report in map(json.loads, reports):
+            output.errors.write(int(report["batchId"]), lambda report=report: query.bad_of(report))  # type: ignore[misc]

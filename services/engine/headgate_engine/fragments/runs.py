@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,6 +61,15 @@ class Record:
         return self.run.ref.epoch
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Starts of one fragment come one after the other."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # How many hold it or wait for it: it is forgotten with the last of them, and never before.
+    users: int = 0
+
+
 class Runs:
     """See the module."""
 
@@ -80,7 +90,7 @@ class Runs:
         self._stop_timeout = stop_timeout
         self._forget_after = forget_after
         self._records: dict[str, Record] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, _Turn] = {}
         self._version = 0
         self._changed = asyncio.Event()
 
@@ -90,7 +100,7 @@ class Runs:
     async def start(self, request: engine.StartFragmentRequest) -> engine.Run:
         """Starts a run, or answers the one of the same epoch."""
         uid, epoch = request.run.fragment_uid, request.run.epoch
-        async with self._locks.setdefault(uid, asyncio.Lock()):
+        async with self._turn(uid):
             known = self._records.get(uid)
             if known is not None and known.epoch == epoch:
                 self._renew(known)
@@ -101,16 +111,41 @@ class Runs:
                 await self._replace(known)
             return await self._begin(request)
 
+    @asynccontextmanager
+    async def _turn(self, uid: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(uid, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[uid]
+
     async def _begin(self, request: engine.StartFragmentRequest) -> engine.Run:
-        give_back = await self._admit(request)
+        give_back = await self._admitted(request)
         run = engine.Run(ref=request.run, query=request.query)
         keep_alive = request.settings.keep_alive.ToNanoseconds() / 1e9 or self._keep_alive
         record = Record(run, keep_alive, self._clock.monotonic() + keep_alive, give_back)
-        record.work = self._launch(request, _Reporter(self, record, asyncio.get_running_loop()))
+        try:
+            record.work = self._launch(request, _Reporter(self, record, asyncio.get_running_loop()))
+        except BaseException:
+            give_back()
+            raise
         self._records[request.run.fragment_uid] = record
         self.set_state(record, engine.RUN_STATE_STARTING)
         record.work.start()
         return record.run
+
+    async def _admitted(self, request: engine.StartFragmentRequest) -> Callable[[], None]:
+        """What it takes is given back where the caller gives up meanwhile: a thread that asks brokers goes on."""
+        admitting = asyncio.ensure_future(self._admit(request))
+        try:
+            return await asyncio.shield(admitting)
+        except asyncio.CancelledError:
+            admitting.add_done_callback(_given_back)
+            raise
 
     async def _replace(self, record: Record) -> None:
         if not record.ended.is_set():
@@ -173,7 +208,6 @@ class Runs:
             if record.ended.is_set():
                 if now - record.ended_at >= self._forget_after:
                     del self._records[uid]
-                    self._locks.pop(uid, None)
             elif now >= record.deadline and record.verdict is None:
                 text = f"the agent did not keep the run alive for {record.keep_alive:g} s"
                 record.verdict = Failure(KEEP_ALIVE_MISSED, text, transient=True)
@@ -246,6 +280,11 @@ class Runs:
         # Each change has its own event: those who wait hold the old one.
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _given_back(admitting: asyncio.Future[Callable[[], None]]) -> None:
+    if not admitting.cancelled() and admitting.exception() is None:
+        admitting.result()()
 
 
 def _stale(uid: str, epoch: int, known: int) -> HeadgateError:

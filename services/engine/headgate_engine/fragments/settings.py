@@ -20,9 +20,15 @@ class RunDefaults:
 
     batch_bytes: int
     batch_records: int
+    edge_max_lag: int
     keep_alive: float
     look: float
     idle_nap: float
+    poll: float
+    mark_interval: float
+    quiet: float
+    brokers: float
+    realtime_checkpoint: float
     stop: float
     reserved_slots: int
     traces: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -49,13 +50,19 @@ def write_text(session: SparkSession, uri: str, text: str) -> None:
         _create_once(system, path, text)
         return
     folder, name = uri.rsplit("/", 1)
-    _, unfinished = at(session, f"{folder}/.{name}")
-    stream = system.create(unfinished, True)
+    # A name of its own: another run may be writing the same file.
+    _, unfinished = at(session, f"{folder}/.{name}.{uuid4().hex}")
+    stream = system.create(unfinished, False)
     try:
         stream.write(bytearray(text.encode()))
     finally:
         stream.close()
-    system.rename(unfinished, path)
+    if system.rename(unfinished, path):
+        return
+    # Some file systems refuse to replace a file, and only say so.
+    system.delete(unfinished, False)
+    if not system.exists(path):
+        raise HeadgateError(CHECKPOINT_INVALID, f"{uri} cannot be written: the file could not be renamed")
 
 
 def _create_once(system: Any, path: Any, text: str) -> None:

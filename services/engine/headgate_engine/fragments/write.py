@@ -5,22 +5,27 @@ the driver commits the stages that the action answered, which are those of the a
 batch id and the epoch, and with them the records that could not be decoded. A batch that was committed by an earlier
 run is computed again, because Spark needs its state, and written nowhere.
 
-To a topic without an edge Spark's own sink writes, at least once.
+To a topic without an edge Spark's own sink writes, at least once. The error rows of a batch are committed before Spark
+takes the batch for done, and applied once. Real time calls nobody at the end of a batch: there the run's thread brings
+them when it hears of it.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headgate.catalog import v1 as catalog
 from headgate_engine.executor.calls import Access, EdgeClient
 from headgate_engine.executor.writing import STAGED_SCHEMA, stage_function, task_number
 from headgate_engine.fragments.kafka import connector_options
+from headgate_engine.fragments.progress import OUTPUT
 from headgate_engine.fragments.records import encoded
 
 log = logging.getLogger(__name__)
@@ -31,6 +36,7 @@ Bad = Callable[[], DataFrame | None]
 Wrote = Callable[[int, int], None]
 
 
+_LOOK_FOR_ROOM = 0.1
 # What Spark takes for the end of a query that was stopped, rather than for a failure.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
 
@@ -58,10 +64,12 @@ class Output(Protocol):
 class EdgeOutput:
     """The edge that a run writes, and beside it the error topic of the query."""
 
-    def __init__(self, access: Access, errors: Access | None, given_up: Callable[[], bool]) -> None:
+    def __init__(self, access: Access, errors: Access | None, given_up: Callable[[], bool], max_lag: int) -> None:
+        """`max_lag`: bytes that may wait to be delivered; beyond it no batch is written, and so none is read."""
         self._access = access
         self._errors = errors
         self._given_up = given_up
+        self._max_lag = max_lag
         self._client = EdgeClient(access, given_up=given_up)
         self._last = -1
         # What stopped the last batch: Spark turns it into text on its way through the JVM.
@@ -88,20 +96,28 @@ class EdgeOutput:
             log.info("batch was committed before", extra={"fragment": self._access.fragment_uid, "batch": batch_id})
             batch.write.format("noop").mode("append").save()
             return 0
-        staged = self._stage(batch, self._access)
+        self._wait_for_room()
+        staged = _stage(batch, self._access)
         rows = sum(int(row["rows"]) for row in staged)
         undecoded = bad() if self._errors is not None else None
         if undecoded is not None and self._errors is not None:
-            staged += self._stage(undecoded, self._errors)
+            staged += _stage(undecoded, self._errors)
         if staged:
             self._client.commit(batch_id, [row["stage_id"] for row in staged])
             self._last = batch_id
         return rows
 
-    @staticmethod
-    def _stage(frame: DataFrame, access: Access) -> list[Row]:
-        rows = frame.mapInArrow(stage_function(access, task_number), STAGED_SCHEMA).collect()
-        return sorted(rows, key=lambda row: (row["task"], row["sequence"]))
+    def _wait_for_room(self) -> None:
+        """Returns when whoever delivers the edge is not too far behind."""
+        said = False
+        while (waiting := sum(partition.bytes for partition in self._client.get())) >= self._max_lag:
+            if not said:
+                fields = {"fragment": self._access.fragment_uid, "bytes": waiting}
+                log.info("the query waits for its sink, which is far behind", extra=fields)
+                said = True
+            if self._given_up():
+                raise InterruptedError("a stop was asked for")
+            time.sleep(_LOOK_FOR_ROOM)
 
     def finish(self) -> None:
         if not all(partition.ended for partition in self._client.get()):
@@ -109,22 +125,76 @@ class EdgeOutput:
             self._client.commit(self._last, [], end=True)
 
 
+class ErrorRows:
+    """The error topic of a query, where there is no edge beside it."""
+
+    def __init__(self, access: Access, given_up: Callable[[], bool]) -> None:
+        self._access = access
+        self._client = EdgeClient(access, given_up=given_up)
+        self._last = -1
+
+    def open(self) -> int:
+        """Shuts earlier runs out of it. Answers the last batch that had any; -1 if none had."""
+        self._last = self._client.open_writer([self._access.topic_uid])
+        return self._last
+
+    def write(self, batch_id: int, bad: Bad) -> None:
+        """Commits those of a batch, unless they were before."""
+        undecoded = bad() if batch_id > self._last else None
+        staged = _stage(undecoded, self._access) if undecoded is not None else []
+        if staged:
+            self._client.commit(batch_id, [row["stage_id"] for row in staged])
+            self._last = batch_id
+
+
 class TopicOutput:
     """A topic that Spark writes by itself: rows may come twice after a crash."""
 
-    def __init__(self, target: catalog.TopicTarget, bootstrap: str) -> None:
+    def __init__(
+        self,
+        target: catalog.TopicTarget,
+        bootstrap: str,
+        errors: ErrorRows | None,
+        given_up: Callable[[], bool],
+        *,
+        realtime: bool,
+    ) -> None:
         self._target = target
         self._bootstrap = bootstrap
+        self._given_up = given_up
+        self._realtime = realtime
+        self.errors = errors
         self.failure: BaseException | None = None
 
     def open(self) -> int:
         """Nothing fences a topic: a new epoch starts only when the earlier run is known to have stopped."""
-        return -1
+        return self.errors.open() if self.errors is not None else -1
 
     def attach(self, frame: DataFrame, bad: Bad, wrote: Wrote) -> DataStreamWriter:
-        options = connector_options(self._target.options, self._bootstrap)
-        stream = encoded(frame, self._target).writeStream.format("kafka").options(**options)
-        return stream.option("topic", self._target.options["topic"])
+        options = {
+            **connector_options(self._target.options, self._bootstrap),
+            "topic": self._target.options["topic"],
+        }
+        records = encoded(frame, self._target)
+        errors = self.errors
+        if errors is None or self._realtime:
+            return records.writeStream.format("kafka").options(**options)
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            try:
+                batch.write.format("kafka").options(**options).save()
+                errors.write(batch_id, bad)
+            except BaseException as error:
+                self.failure = self.failure or error
+                raise BatchFailed(_INTERRUPTED if self._given_up() else type(error).__name__) from None
+
+        # Nothing else counts what a batch writes.
+        return records.observe(OUTPUT, f.count(f.lit(1)).alias("rows")).writeStream.foreachBatch(write)
 
     def finish(self) -> None:
         """A topic has no end."""
+
+
+def _stage(frame: DataFrame, access: Access) -> list[Row]:
+    rows = frame.mapInArrow(stage_function(access, task_number), STAGED_SCHEMA).collect()
+    return sorted(rows, key=lambda row: (row["task"], row["sequence"]))

@@ -1,10 +1,10 @@
 """The topics that a query makes for itself: one for each edge of its plan, one of error rows for each fragment that
-writes an edge.
+writes an edge, or a topic without one.
 
 They are made in the transaction that accepts the query and are led by the agent of the edge's leader fragment, to which
 they are pinned. A fragment's error rows are committed in one append with its rows, so their topic is led where the edge
-is, survives what the edge survives, and moves with it. Names carry the query's uid: a query that gets the name of
-another finds nothing of it.
+is, survives what the edge survives, and moves with it; without an edge it is led by the fragment's own agent. Names
+carry the query's uid: a query that gets the name of another finds nothing of it.
 
 Edges are deleted in the transaction in which the query ends. Error rows are what a user looks at afterwards: their
 topics, where there is anything in them, are kept for a stated time after the query has ended or was dropped, and need
@@ -69,15 +69,27 @@ def create(tx: Tx, query_uid: str, plan: catalog.QueryPlan, rules: TopicRules) -
         kept = settings.columns_of(_edge_settings(edge), rules)
         names = [(edge_topic(query_uid, edge.ordinal), kept)]
         if _error_edge(plan, edge.from_fragment) == edge.ordinal:
-            errors = settings.columns_of(_error_settings(edge), rules)
+            errors = settings.columns_of(_error_settings(edge.durability), rules)
             names.append((error_topic(query_uid, edge.from_fragment), errors))
         leader = plan.fragments[edge.leader_fragment - 1].agent
         rows += [
             topics.new_row(tx, name, PARTITIONS, columns, internal=True, query_uid=query_uid, pinned=leader)
             for name, columns in names
         ]
+    for fragment in plan.fragments:
+        if _writes_a_topic(fragment):
+            # It moves with its fragment, whatever becomes of the disk where it was.
+            errors = settings.columns_of(_error_settings("OBJECT"), rules)
+            name = error_topic(query_uid, fragment.ordinal)
+            pinned = fragment.agent
+            rows.append(topics.new_row(tx, name, PARTITIONS, errors, internal=True, query_uid=query_uid, pinned=pinned))
     if rows:
         topics.insert_topics(tx, rows)
+
+
+def _writes_a_topic(fragment: catalog.FragmentPlan) -> bool:
+    """Whether Spark writes what it gives to a topic by itself, without an edge."""
+    return fragment.HasField("compute") and fragment.compute.HasField("target")
 
 
 def _edge_settings(edge: catalog.EdgePlan) -> log.TopicSettings:
@@ -91,10 +103,10 @@ def _edge_settings(edge: catalog.EdgePlan) -> log.TopicSettings:
     )
 
 
-def _error_settings(edge: catalog.EdgePlan) -> log.TopicSettings:
+def _error_settings(durability: str) -> log.TopicSettings:
     """As long as user topics are kept by default."""
     return log.TopicSettings(
-        durability=number(log.Durability, edge.durability),
+        durability=number(log.Durability, durability),
         format=log.TOPIC_FORMAT_ARROW,
         max_message_bytes=settings.SETTINGS["max_message_bytes"].most,
     )
@@ -127,6 +139,8 @@ def move_leader(tx: Tx, query_uid: str, plan: catalog.QueryPlan, fragment: int, 
     led = [edge for edge in plan.edges if edge.leader_fragment == fragment]
     names = {edge_topic(query_uid, edge.ordinal) for edge in led}
     names |= {error_topic(query_uid, edge.from_fragment) for edge in led}
+    if any(one.ordinal == fragment and _writes_a_topic(one) for one in plan.fragments):
+        names.add(error_topic(query_uid, fragment))
     moved = [row for row in _rows(tx, query_uid) if row.name in names and row.pinned_agent != agent]
     if moved:
         tx.connection.execute(_PIN, {"uids_": [row.uid for row in moved], "agent_": agent, "revision_": tx.revision})

@@ -2,6 +2,10 @@
 
 Leading a group is a grant; an offset commit verifies it and the generation of the members, which never goes back, in
 its own transaction. None of it is a revision of the catalog. Who the members are only the leader knows.
+
+A group that is led is never forgotten: it may have members that read and commit nothing for long. One that was
+forgotten or dropped and comes back begins with generation 0, under an epoch above all that were forgotten, so a commit
+that was on its way since is refused.
 """
 
 from __future__ import annotations
@@ -9,12 +13,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog import sessions
-from headgate_coordinator.catalog.log import leads
+from headgate_coordinator.catalog.log import counters, leads
 from headgate_coordinator.catalog.log.partitions import key_of
 from headgate_coordinator.catalog.log.schema import consumer_groups, group_offsets, partitions, topics
 from headgate_coordinator.catalog.log.settings import TopicRules
@@ -28,6 +32,7 @@ from headgate_coordinator.errors import GROUP_IN_USE, GROUP_LIMIT_EXCEEDED, GROU
 # The kind of the grants by which groups are led.
 GRANT = "group"
 
+_LED_BY = and_(grants.c.kind == GRANT, grants.c.key == consumer_groups.c.name)
 GROUPS = (
     select(
         consumer_groups.c.name,
@@ -36,7 +41,7 @@ GROUPS = (
         grants.c.session_uid,
         agents.c.name.label("leader"),
     )
-    .outerjoin(grants, and_(grants.c.kind == GRANT, grants.c.key == consumer_groups.c.name))
+    .outerjoin(grants, _LED_BY)
     .outerjoin(agents, agents.c.session_uid == grants.c.session_uid)
 )
 _BY_NAME = GROUPS.where(consumer_groups.c.name == bindparam("name_"))
@@ -44,6 +49,18 @@ _TOUCH = (
     update(consumer_groups)
     .where(consumer_groups.c.name == bindparam("name_"))
     .values(generation=bindparam("generation_"), time=bindparam("time_"))
+)
+# Used by nobody since a moment, and led by nobody since then either: the time of a grant is when it was last given or
+# given up, however its session ended.
+_UNUSED = (
+    select(consumer_groups.c.name)
+    .outerjoin(grants, _LED_BY)
+    .where(
+        consumer_groups.c.time < bindparam("before_"),
+        or_(grants.c.key.is_(None), and_(grants.c.session_uid.is_(None), grants.c.time < bindparam("before_"))),
+    )
+    .order_by(consumer_groups.c.time)
+    .limit(bindparam("limit_"))
 )
 _OFFSETS = (
     select(
@@ -75,7 +92,8 @@ def acquire_group(tx: Tx, request: log.AcquireGroupRequest, rules: TopicRules) -
     if row is None:
         _require_room(tx, rules)
         tx.connection.execute(insert(consumer_groups).values(name=request.group, generation=0, time=tx.now))
-    epoch = sessions.acquire(tx, GRANT, request.group, request.session_id)
+    above = counters.last(tx, counters.GROUP_EPOCH)
+    epoch = sessions.acquire(tx, GRANT, request.group, request.session_id, above=above)
     generation = 0 if row is None else row.generation
     _touch(tx, request.group, generation)
     return log.AcquireGroupResponse(epoch=epoch, generation=generation)
@@ -175,14 +193,10 @@ def drop_group(tx: Tx, request: log.DropGroupRequest) -> log.Group | None:
 
 
 def forget(tx: Tx, age: float, limit: int) -> int:
-    """Forgets up to `limit` groups that nobody used for `age` seconds, with their offsets; how many is the answer."""
-    old = (
-        select(consumer_groups.c.name)
-        .where(consumer_groups.c.time < tx.now - round(age * 1_000_000))
-        .order_by(consumer_groups.c.time)
-        .limit(limit)
-    )
-    names = list(tx.connection.execute(old).scalars())
+    """Forgets up to `limit` groups that nobody led or used for `age` seconds, with their offsets; how many is the
+    answer."""
+    unused = {"before_": tx.now - round(age * 1_000_000), "limit_": limit}
+    names = list(tx.connection.execute(_UNUSED, unused).scalars())
     _delete(tx, names)
     return len(names)
 
@@ -201,6 +215,8 @@ def _delete(tx: Tx, names: Collection[str]) -> None:
     for part in batched(names):
         tx.connection.execute(delete(group_offsets).where(group_offsets.c.group_name.in_(part)))
         tx.connection.execute(delete(consumer_groups).where(consumer_groups.c.name.in_(part)))
+    last = max((grant.epoch for grant in sessions.get_grants(tx, GRANT, names).values()), default=0)
+    counters.raise_to(tx, counters.GROUP_EPOCH, last)
     sessions.forget(tx, GRANT, names)
 
 

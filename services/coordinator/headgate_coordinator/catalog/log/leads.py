@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, union_all, update
 
 from headgate.log import v1 as log
 from headgate_common.errors import HeadgateError
@@ -19,6 +19,7 @@ from headgate_coordinator.catalog import sessions
 from headgate_coordinator.catalog.log import counters, edge_runs, partition_story, transfers
 from headgate_coordinator.catalog.log import partitions as partition_rows
 from headgate_coordinator.catalog.log.partitions import GRANT, name_of, ref_key
+from headgate_coordinator.catalog.log.schema import edge_runs as edge_run_rows
 from headgate_coordinator.catalog.log.schema import partition_epochs, partition_holes, partitions, producers, topics
 from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.sessions import batched
@@ -103,6 +104,25 @@ _EPOCHS = (
     .where(partition_epochs.c.partition_key.in_(bindparam("keys_", expanding=True)))
     .order_by(partition_epochs.c.partition_key, partition_epochs.c.epoch)
 )
+# About how many bytes of an answer each partition takes beyond its own state, by the rows that are told of it.
+_parts = union_all(
+    *(
+        select(rows.c.partition_key, size.label("size")).where(
+            rows.c.partition_key.in_(bindparam("keys_", expanding=True))
+        )
+        for rows, size in (
+            (producers, func.length(producers.c.state) + 8),
+            (partition_epochs, partition_epochs.c.epoch * 0 + 24),
+            (partition_holes, func.length(partition_holes.c.reason) + 32),
+            (edge_run_rows, func.length(edge_run_rows.c.position) + 128),
+        )
+    )
+).subquery()
+_SIZES = select(_parts.c.partition_key, func.sum(_parts.c.size).label("size")).group_by(_parts.c.partition_key)
+_STATE_SIZE = 1_024
+# What is told of a partition is summed up for so many at a time, so that no more is read than an answer can take.
+_SIZED_AT_ONCE = 50
+DEFAULT_ACQUIRED_BYTES = 4 << 20
 
 
 def agent_of(tx: Tx, session: str) -> AnyRow:
@@ -119,22 +139,34 @@ def agent_of(tx: Tx, session: str) -> AnyRow:
     return agent
 
 
-def acquire_partitions(tx: Tx, request: log.AcquirePartitionsRequest) -> log.AcquirePartitionsResponse:
-    """Gives the session what it asks for and may have, and says of the rest why not."""
+def acquire_partitions(
+    tx: Tx, request: log.AcquirePartitionsRequest, max_bytes: int = DEFAULT_ACQUIRED_BYTES
+) -> log.AcquirePartitionsResponse:
+    """Gives the session what it asks for and may have, and says of the rest why not.
+
+    Those that would make the answer larger than about `max_bytes` are left out of it, and nothing becomes of them: a
+    grant must not be given in an answer that never arrives. The first is always answered.
+    """
     agent = agent_of(tx, request.session_id)
-    asked = {ref_key(ref): ref for ref in request.partitions}
+    answered = _fitting(tx, request.partitions, max_bytes)
+    asked = {ref_key(ref): ref for ref in answered}
     rows = partition_rows.rows_of(tx, asked)
+    ended = {ref_key(each.partition): each.epoch for each in request.ended}
     refusals: dict[str, str] = {}
     granted: list[str] = []
+    anew: list[str] = []
     for key in asked:
         refusal = _refusal(rows.get(key), agent, request.session_id)
         if refusal:
             refusals[key] = refusal
         elif rows[key].session_uid != request.session_id:
             granted.append(key)
-    # Whoever asks for what it leads begins anew: a hand-over that it had begun before must not be completed under it.
-    anew = [key for key in asked if key not in refusals and key not in granted]
+        elif rows[key].epoch <= ended.get(key, 0):
+            anew.append(key)
+    # Whoever has stopped leading and leads again begins anew, under a session that has lived on: what it sent before
+    # (a segment, a merge, the end of a hand-over) may come now, and must not count.
     transfers.fail_of_partitions(tx, anew, "its leader began anew")
+    granted += anew
     waiting = {key: waits_for(rows[key].volume_id) for key, why in refusals.items() if why == WAITS_FOR_VOLUME.name}
     news = {key: why for key, why in waiting.items() if rows[key].waiting != why}
     if granted or news:
@@ -144,13 +176,32 @@ def acquire_partitions(tx: Tx, request: log.AcquirePartitionsRequest) -> log.Acq
             lead(tx, {key: agent.volume_id if rows[key].durability == "WAL" else "" for key in granted})
             _say_waiting(tx, news)
         rows |= after
-    return _answer(tx, request.partitions, rows, refusals)
+    return _answer(tx, answered, rows, refusals)
+
+
+def _fitting(tx: Tx, asked: Sequence[log.PartitionRef], max_bytes: int) -> Sequence[log.PartitionRef]:
+    """The first of those asked for, as many as fit into one answer."""
+    total = 0
+    for start in range(0, len(asked), _SIZED_AT_ONCE):
+        part = asked[start : start + _SIZED_AT_ONCE]
+        sizes = {row.partition_key: int(row.size) for row in tx.connection.execute(_SIZES, {"keys_": _keys(part)})}
+        for at, ref in enumerate(part, start):
+            total += _STATE_SIZE + sizes.get(ref_key(ref), 0)
+            if total > max_bytes and at > 0:
+                return asked[:at]
+    return asked
+
+
+def _keys(refs: Iterable[log.PartitionRef]) -> list[str]:
+    return [ref_key(ref) for ref in refs]
 
 
 def _taken(row: AnyRow) -> str:
     """Why an agent that asked for a partition was given it."""
     if row.epoch is None:
         return "it asked for it, the first to do so"
+    if row.session_uid is not None:
+        return "it had stopped leading it, and began anew"
     return "it asked for it, with the volume that it waited for" if stranded(row) else "it asked for it, and nobody led"
 
 
@@ -390,7 +441,8 @@ def _give_up(tx: Tx, rows: Collection[AnyRow]) -> None:
                 for row in rows
             ],
         )
-        # What was lost may have been all that a producer had written.
+        # What was lost may have been all that a producer had written. One that is known stays known: a retry of what
+        # segments hold is still told from a new batch, and one that misses what was lost is refused, and begins anew.
         forgotten = counters.last(tx, counters.PRODUCER_ID)
         tx.connection.execute(
             _RECOVER, [{"key_": row.key, "producer_": forgotten, "revision_": tx.revision} for row in rows]

@@ -27,7 +27,7 @@ from headgate_coordinator.catalog.schema import Name, metadata, one_of
 DURABILITIES = ("OBJECT", "WAL")
 FORMATS = ("ROWS", "ARROW")
 
-# Numbers that are given out once: `value` is the last one.
+# Numbers that only grow: `value` is the last one that was given out, or the highest.
 counters = Table(
     "counters",
     metadata,
@@ -165,7 +165,7 @@ edge_runs = Table(
     Index("ix_edge_runs_fragment_uid", "fragment_uid"),
 )
 
-# `time` is when the group was last acquired or committed to.
+# `time` is when the group was last acquired or committed to; since when nobody leads it, its grant says.
 consumer_groups = Table(
     "consumer_groups",
     metadata,

@@ -23,6 +23,9 @@ from headgate_coordinator.catalog.wire import AnyRow
 from headgate_coordinator.errors import OFFSET_CONFLICT, OFFSET_OUT_OF_RANGE
 
 DEFAULT_LIMIT = 1_000
+DEFAULT_PRODUCERS = 10_000
+# A statement takes a bounded number of parameters.
+_PRODUCERS_AT_ONCE = 5_000
 
 _KNOWN = select(segments.c.uid, segments.c.partition_key, segments.c.base_offset, segments.c.next_offset).where(
     segments.c.uid.in_(bindparam("uids_", expanding=True))
@@ -62,6 +65,22 @@ _LAST_EPOCHS = (
 )
 _DELETE_PRODUCER = delete(producers).where(
     producers.c.partition_key == bindparam("key_"), producers.c.producer_id == bindparam("producer_")
+)
+_KNOWN_PRODUCERS = select(producers.c.partition_key, producers.c.producer_id).where(
+    producers.c.partition_key.in_(bindparam("keys_", expanding=True)),
+    producers.c.producer_id.in_(bindparam("producers_", expanding=True)),
+)
+_CROWDED = (
+    select(producers.c.partition_key, func.count().label("remembered"))
+    .where(producers.c.partition_key.in_(bindparam("keys_", expanding=True)))
+    .group_by(producers.c.partition_key)
+    .having(func.count() > bindparam("most_"))
+)
+_OLDEST_PRODUCERS = (
+    select(producers.c.partition_key, producers.c.producer_id)
+    .where(producers.c.partition_key == bindparam("key_"))
+    .order_by(producers.c.time, producers.c.producer_id)
+    .limit(bindparam("limit_"))
 )
 _FORGOTTEN = (
     update(partitions)
@@ -114,16 +133,20 @@ class _Growth:
     epochs: dict[int, int] = field(default_factory=dict)
 
 
-def commit_segments(tx: Tx, request: log.CommitSegmentsRequest) -> log.CommitSegmentsResponse:
+def commit_segments(
+    tx: Tx, request: log.CommitSegmentsRequest, most_producers: int = DEFAULT_PRODUCERS
+) -> log.CommitSegmentsResponse:
     """Makes uploaded segments visible, all or none.
 
     Those that are visible already need no grant: they are so, whoever leads now. Each of the others must begin where
     its partition ends (OFFSET_CONFLICT), under the epoch that leads it (STALE_EPOCH).
+
+    A partition remembers `most_producers`: of more, those go that have written nothing for the longest time.
     """
     fresh = invisible(tx, request.commits)
     if fresh:
         verify(tx, [each.leader for each in fresh], request.session_id)
-        show(tx, fresh)
+        show(tx, fresh, most_producers)
     return log.CommitSegmentsResponse()
 
 
@@ -133,7 +156,7 @@ def invisible(tx: Tx, commits: Sequence[log.SegmentCommit]) -> list[log.SegmentC
     return [each for each in commits if not _is_known(each, known)]
 
 
-def show(tx: Tx, commits: Sequence[log.SegmentCommit]) -> None:
+def show(tx: Tx, commits: Sequence[log.SegmentCommit], most_producers: int = DEFAULT_PRODUCERS) -> None:
     """Makes segments visible whose leaders were verified; each begins where its partition ends, or OFFSET_CONFLICT."""
     _refuse_twice(commits)
     rows = partition_rows.rows_of(tx, {ref_key(each.leader.partition) for each in commits})
@@ -141,6 +164,7 @@ def show(tx: Tx, commits: Sequence[log.SegmentCommit]) -> None:
     for each in commits:
         _grow(growths[ref_key(each.leader.partition)], each)
     _write(tx, commits, growths)
+    _write_producers(tx, commits, most_producers)
 
 
 def _known(tx: Tx, uids: Collection[str]) -> dict[str, AnyRow]:
@@ -232,7 +256,6 @@ def _write(tx: Tx, commits: Sequence[log.SegmentCommit], growths: Mapping[str, _
         ],
     )
     _write_epochs(tx, growths)
-    _write_producers(tx, commits)
 
 
 def _segment_row(tx: Tx, key: str, segment: log.Segment) -> dict[str, object]:
@@ -265,13 +288,14 @@ def _write_epochs(tx: Tx, growths: Mapping[str, _Growth]) -> None:
         tx.connection.execute(insert(partition_epochs), begun)
 
 
-def _write_producers(tx: Tx, commits: Sequence[log.SegmentCommit]) -> None:
+def _write_producers(tx: Tx, commits: Sequence[log.SegmentCommit], most: int) -> None:
     states: dict[tuple[str, int], log.ProducerState] = {}
     for each in commits:
         key = ref_key(each.leader.partition)
         states.update({(key, state.producer_id): state for state in each.producers})
     if not states:
         return
+    grown = {key for key, _ in states.keys() - _known_producers(tx, states)}
     tx.connection.execute(_DELETE_PRODUCER, [{"key_": key, "producer_": producer} for key, producer in states])
     tx.connection.execute(
         insert(producers),
@@ -285,6 +309,26 @@ def _write_producers(tx: Tx, commits: Sequence[log.SegmentCommit]) -> None:
             for (key, producer), state in states.items()
         ],
     )
+    _forget_beyond(tx, grown, most)
+
+
+def _known_producers(tx: Tx, wanted: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those that their partition remembers."""
+    known: set[tuple[str, int]] = set()
+    ids = sorted({producer for _, producer in wanted})
+    for keys in batched({key for key, _ in wanted}):
+        for start in range(0, len(ids), _PRODUCERS_AT_ONCE):
+            asked = {"keys_": keys, "producers_": ids[start : start + _PRODUCERS_AT_ONCE]}
+            known.update((row.partition_key, row.producer_id) for row in tx.connection.execute(_KNOWN_PRODUCERS, asked))
+    return known
+
+
+def _forget_beyond(tx: Tx, keys: Collection[str], most: int) -> None:
+    """Forgets producers of partitions that remember more than `most`, those first that were silent for longest."""
+    crowded = [row for part in batched(keys) for row in tx.connection.execute(_CROWDED, {"keys_": part, "most_": most})]
+    for row in crowded:
+        excess = {"key_": row.partition_key, "limit_": row.remembered - most}
+        _forget(tx, tx.connection.execute(_OLDEST_PRODUCERS, excess).all())
 
 
 def replace_segments(tx: Tx, request: log.ReplaceSegmentsRequest) -> log.ReplaceSegmentsResponse:
@@ -408,11 +452,15 @@ def forget_producers(tx: Tx, age: float, limit: int) -> int:
         .limit(limit)
     )
     found = tx.connection.execute(old).all()
+    _forget(tx, found)
+    return len(found)
+
+
+def _forget(tx: Tx, found: Sequence[AnyRow]) -> None:
     if found:
         rows = [{"key_": row.partition_key, "producer_": row.producer_id} for row in found]
         tx.connection.execute(_DELETE_PRODUCER, rows)
         tx.connection.execute(_FORGOTTEN, rows)
-    return len(found)
 
 
 def message(row: AnyRow) -> log.Segment:

@@ -28,7 +28,8 @@ _SIZE_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What the configuration says of topics: the defaults of their settings, and how many there may be."""
+    """What the configuration says of topics: the defaults of their settings, how many there may be, and how much is
+    kept and told of each partition."""
 
     partitions: int = 1
     durability: str = "OBJECT"
@@ -42,6 +43,8 @@ class TopicRules:
     max_partitions: int = 100_000
     max_topic_partitions: int = 10_000
     max_groups: int = 10_000
+    max_producers: int = 10_000
+    max_acquired_bytes: int = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from headgate.catalog.v1 import statement_service_pb2 as headgate_dot_catalog_dot_v1_dot_statement__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/watch_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a+headgate/catalog/v1/statement_service.proto\"\xca\x01\n\x0cWatchRequest\x12\x11\n\tstatement\x18\x01 \x01(\t\x12\x43\n\x05kinds\x18\x02 \x03(\x0e\x32!.headgate.catalog.v1.ResourceKindB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x16\n\x04name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x18\n\x05where\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04\x12\x19\n\x07\x63olumns\x18\x05 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x64\x12\x15\n\rfrom_revision\x18\x06 \x01(\x04\"\xbe\x01\n\rWatchResponse\x12\x36\n\x08snapshot\x18\x01 \x01(\x0b\x32\".headgate.catalog.v1.WatchSnapshotH\x00\x12\x32\n\x06\x65vents\x18\x02 \x01(\x0b\x32 .headgate.catalog.v1.WatchEventsH\x00\x12\x36\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32\".headgate.catalog.v1.WatchBookmarkH\x00\x42\t\n\x07message\"e\n\rWatchSnapshot\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x30\n\tresources\x18\x02 \x03(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"z\n\x0bWatchEvents\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1f.headgate.catalog.v1.WatchEvent\"\xa5\x01\n\nWatchEvent\x12\x36\n\toperation\x18\x01 \x01(\x0e\x32#.headgate.catalog.v1.WatchOperation\x12.\n\x07\x63urrent\x18\x02 \x01(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12/\n\x08previous\x18\x03 \x01(\x0b\x32\x1d.headgate.catalog.v1.Resource\"!\n\rWatchBookmark\x12\x10\n\x08revision\x18\x01 \x01(\x04\"Y\n\x12GetSnapshotRequest\x12\x43\n\x05kinds\x18\x01 \x03(\x0e\x32!.headgate.catalog.v1.ResourceKindB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\"Y\n\x13GetSnapshotResponse\x12\x30\n\tresources\x18\x01 \x03(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12\x10\n\x08revision\x18\x02 \x01(\x04*\xca\x02\n\x0cResourceKind\x12\x1d\n\x19RESOURCE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOURCE_KIND_AGENT\x10\x01\x12\x1e\n\x1aRESOURCE_KIND_NETWORK_LINK\x10\x02\x12 \n\x1cRESOURCE_KIND_LOGICAL_SOURCE\x10\x03\x12!\n\x1dRESOURCE_KIND_PHYSICAL_SOURCE\x10\x04\x12\x16\n\x12RESOURCE_KIND_SINK\x10\x05\x12\x17\n\x13RESOURCE_KIND_QUERY\x10\x06\x12\x1a\n\x16RESOURCE_KIND_FRAGMENT\x10\x07\x12\x17\n\x13RESOURCE_KIND_TOPIC\x10\x08\x12\x1b\n\x17RESOURCE_KIND_PARTITION\x10\t\x12\x1a\n\x16RESOURCE_KIND_TRANSFER\x10\n*\x83\x01\n\x0eWatchOperation\x12\x1f\n\x1bWATCH_OPERATION_UNSPECIFIED\x10\x00\x12\x1a\n\x16WATCH_OPERATION_CREATE\x10\x01\x12\x1a\n\x16WATCH_OPERATION_UPDATE\x10\x02\x12\x18\n\x14WATCH_OPERATION_DROP\x10\x03\x32\xc2\x01\n\x0cWatchService\x12P\n\x05Watch\x12!.headgate.catalog.v1.WatchRequest\x1a\".headgate.catalog.v1.WatchResponse0\x01\x12`\n\x0bGetSnapshot\x12\'.headgate.catalog.v1.GetSnapshotRequest\x1a(.headgate.catalog.v1.GetSnapshotResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'headgate/catalog/v1/watch_service.proto\x12\x13headgate.catalog.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a+headgate/catalog/v1/statement_service.proto\"\xe8\x01\n\x0cWatchRequest\x12\x11\n\tstatement\x18\x01 \x01(\t\x12\x43\n\x05kinds\x18\x02 \x03(\x0e\x32!.headgate.catalog.v1.ResourceKindB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x16\n\x04name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x18\n\x05where\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04\x12\x19\n\x07\x63olumns\x18\x05 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x64\x12\x15\n\rfrom_revision\x18\x06 \x01(\x04\x12\x1c\n\x0b\x63\x61talog_uid\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18@\"\xbe\x01\n\rWatchResponse\x12\x36\n\x08snapshot\x18\x01 \x01(\x0b\x32\".headgate.catalog.v1.WatchSnapshotH\x00\x12\x32\n\x06\x65vents\x18\x02 \x01(\x0b\x32 .headgate.catalog.v1.WatchEventsH\x00\x12\x36\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32\".headgate.catalog.v1.WatchBookmarkH\x00\x42\t\n\x07message\"e\n\rWatchSnapshot\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x30\n\tresources\x18\x02 \x03(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"z\n\x0bWatchEvents\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1f.headgate.catalog.v1.WatchEvent\"\xa5\x01\n\nWatchEvent\x12\x36\n\toperation\x18\x01 \x01(\x0e\x32#.headgate.catalog.v1.WatchOperation\x12.\n\x07\x63urrent\x18\x02 \x01(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12/\n\x08previous\x18\x03 \x01(\x0b\x32\x1d.headgate.catalog.v1.Resource\"!\n\rWatchBookmark\x12\x10\n\x08revision\x18\x01 \x01(\x04\"Y\n\x12GetSnapshotRequest\x12\x43\n\x05kinds\x18\x01 \x03(\x0e\x32!.headgate.catalog.v1.ResourceKindB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\"Y\n\x13GetSnapshotResponse\x12\x30\n\tresources\x18\x01 \x03(\x0b\x32\x1d.headgate.catalog.v1.Resource\x12\x10\n\x08revision\x18\x02 \x01(\x04*\xca\x02\n\x0cResourceKind\x12\x1d\n\x19RESOURCE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOURCE_KIND_AGENT\x10\x01\x12\x1e\n\x1aRESOURCE_KIND_NETWORK_LINK\x10\x02\x12 \n\x1cRESOURCE_KIND_LOGICAL_SOURCE\x10\x03\x12!\n\x1dRESOURCE_KIND_PHYSICAL_SOURCE\x10\x04\x12\x16\n\x12RESOURCE_KIND_SINK\x10\x05\x12\x17\n\x13RESOURCE_KIND_QUERY\x10\x06\x12\x1a\n\x16RESOURCE_KIND_FRAGMENT\x10\x07\x12\x17\n\x13RESOURCE_KIND_TOPIC\x10\x08\x12\x1b\n\x17RESOURCE_KIND_PARTITION\x10\t\x12\x1a\n\x16RESOURCE_KIND_TRANSFER\x10\n*\x83\x01\n\x0eWatchOperation\x12\x1f\n\x1bWATCH_OPERATION_UNSPECIFIED\x10\x00\x12\x1a\n\x16WATCH_OPERATION_CREATE\x10\x01\x12\x1a\n\x16WATCH_OPERATION_UPDATE\x10\x02\x12\x18\n\x14WATCH_OPERATION_DROP\x10\x03\x32\xc2\x01\n\x0cWatchService\x12P\n\x05Watch\x12!.headgate.catalog.v1.WatchRequest\x1a\".headgate.catalog.v1.WatchResponse0\x01\x12`\n\x0bGetSnapshot\x12\'.headgate.catalog.v1.GetSnapshotRequest\x1a(.headgate.catalog.v1.GetSnapshotResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,28 +42,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST'].fields_by_name['where']._serialized_options = b'\272H\006r\004\030\200\200\004'
   _globals['_WATCHREQUEST'].fields_by_name['columns']._loaded_options = None
   _globals['_WATCHREQUEST'].fields_by_name['columns']._serialized_options = b'\272H\005\222\001\002\020d'
+  _globals['_WATCHREQUEST'].fields_by_name['catalog_uid']._loaded_options = None
+  _globals['_WATCHREQUEST'].fields_by_name['catalog_uid']._serialized_options = b'\272H\004r\002\030@'
   _globals['_GETSNAPSHOTREQUEST'].fields_by_name['kinds']._loaded_options = None
   _globals['_GETSNAPSHOTREQUEST'].fields_by_name['kinds']._serialized_options = b'\272H\016\222\001\013\030\001\"\007\202\001\004\020\001 \000'
-  _globals['_RESOURCEKIND']._serialized_start=1182
-  _globals['_RESOURCEKIND']._serialized_end=1512
-  _globals['_WATCHOPERATION']._serialized_start=1515
-  _globals['_WATCHOPERATION']._serialized_end=1646
+  _globals['_RESOURCEKIND']._serialized_start=1212
+  _globals['_RESOURCEKIND']._serialized_end=1542
+  _globals['_WATCHOPERATION']._serialized_start=1545
+  _globals['_WATCHOPERATION']._serialized_end=1676
   _globals['_WATCHREQUEST']._serialized_start=172
-  _globals['_WATCHREQUEST']._serialized_end=374
-  _globals['_WATCHRESPONSE']._serialized_start=377
-  _globals['_WATCHRESPONSE']._serialized_end=567
-  _globals['_WATCHSNAPSHOT']._serialized_start=569
-  _globals['_WATCHSNAPSHOT']._serialized_end=670
-  _globals['_WATCHEVENTS']._serialized_start=672
-  _globals['_WATCHEVENTS']._serialized_end=794
-  _globals['_WATCHEVENT']._serialized_start=797
-  _globals['_WATCHEVENT']._serialized_end=962
-  _globals['_WATCHBOOKMARK']._serialized_start=964
-  _globals['_WATCHBOOKMARK']._serialized_end=997
-  _globals['_GETSNAPSHOTREQUEST']._serialized_start=999
-  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1088
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=1090
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=1179
-  _globals['_WATCHSERVICE']._serialized_start=1649
-  _globals['_WATCHSERVICE']._serialized_end=1843
+  _globals['_WATCHREQUEST']._serialized_end=404
+  _globals['_WATCHRESPONSE']._serialized_start=407
+  _globals['_WATCHRESPONSE']._serialized_end=597
+  _globals['_WATCHSNAPSHOT']._serialized_start=599
+  _globals['_WATCHSNAPSHOT']._serialized_end=700
+  _globals['_WATCHEVENTS']._serialized_start=702
+  _globals['_WATCHEVENTS']._serialized_end=824
+  _globals['_WATCHEVENT']._serialized_start=827
+  _globals['_WATCHEVENT']._serialized_end=992
+  _globals['_WATCHBOOKMARK']._serialized_start=994
+  _globals['_WATCHBOOKMARK']._serialized_end=1027
+  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1029
+  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1118
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=1120
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=1209
+  _globals['_WATCHSERVICE']._serialized_start=1679
+  _globals['_WATCHSERVICE']._serialized_end=1873
 # @@protoc_insertion_point(module_scope)

@@ -117,6 +117,7 @@ class WatchRequest(_message.Message):
     WHERE_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     FROM_REVISION_FIELD_NUMBER: _builtins.int
+    CATALOG_UID_FIELD_NUMBER: _builtins.int
     statement: _builtins.str
     """WATCH SELECT columns FROM kind WHERE condition. Excludes the next four fields."""
     name: _builtins.str
@@ -127,6 +128,8 @@ class WatchRequest(_message.Message):
     """
     from_revision: _builtins.int
     """Resume after this revision. 0 means from now, with a snapshot first."""
+    catalog_uid: _builtins.str
+    """The catalog that is meant; CATALOG_MISMATCH if this is another one. Any if empty."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ResourceKind.ValueType]:
         """Which kinds; all if empty."""
@@ -144,10 +147,11 @@ class WatchRequest(_message.Message):
         where: _builtins.str = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
         from_revision: _builtins.int = ...,
+        catalog_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "from_revision", b"from_revision", "kinds", b"kinds", "name", b"name", "statement", b"statement", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_uid", b"catalog_uid", "columns", b"columns", "from_revision", b"from_revision", "kinds", b"kinds", "name", b"name", "statement", b"statement", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,6 +60,7 @@ class RegisterAgentRequest(_message.Message):
     FRAGMENTS_FIELD_NUMBER: _builtins.int
     KAFKA_ADDRESS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    CATALOG_UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The agent's name."""
     address: _builtins.str
@@ -82,6 +83,8 @@ class RegisterAgentRequest(_message.Message):
     """How many fragments it still has. A process that was declared gone must have stopped them all before it registers."""
     kafka_address: _builtins.str
     """Where Kafka clients reach it: host:port; empty if it serves none."""
+    catalog_uid: _builtins.str
+    """The catalog that its data folder and its object store belong to, if they belong to one."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free labels."""
@@ -113,10 +116,11 @@ class RegisterAgentRequest(_message.Message):
         fragments: _builtins.int = ...,
         kafka_address: _builtins.str = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
+        catalog_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "catalog_uid", b"catalog_uid", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,10 +136,13 @@ class RegisterAgentResponse(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     SESSION_TTL_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    CATALOG_UID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session to renew."""
     term: _builtins.int
     """The term of the coordinator that answers."""
+    catalog_uid: _builtins.str
+    """The catalog that answers, for the agent to mark its data with."""
     @_builtins.property
     def agent(self) -> _resources_pb2.Agent:
         """The row."""
@@ -151,10 +158,11 @@ class RegisterAgentResponse(_message.Message):
         session_id: _builtins.str = ...,
         session_ttl: _duration_pb2.Duration | None = ...,
         term: _builtins.int = ...,
+        catalog_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "session_ttl", b"session_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "session_id", b"session_id", "session_ttl", b"session_ttl", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "catalog_uid", b"catalog_uid", "session_id", b"session_id", "session_ttl", b"session_ttl", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -932,6 +932,7 @@ class BatchInput(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    KAFKA_FIELD_NUMBER: _builtins.int
     view: _builtins.str
     """The name of the temporary view that the SQL reads."""
     @_builtins.property
@@ -950,6 +951,10 @@ class BatchInput(_message.Message):
     def records(self) -> Global___RecordRange:
         """A range of a native topic."""
 
+    @_builtins.property
+    def kafka(self) -> Global___KafkaRange:
+        """A range of a topic of a Kafka cluster."""
+
     def __init__(
         self,
         *,
@@ -958,12 +963,13 @@ class BatchInput(_message.Message):
         files: Global___FileInput | None = ...,
         topic: Global___TopicRange | None = ...,
         records: Global___RecordRange | None = ...,
+        kafka: Global___KafkaRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "kafka", b"kafka", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "kafka", b"kafka", "origin", b"origin", "records", b"records", "schema", b"schema", "topic", b"topic", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_origin: _TypeAlias = _typing.Literal["files", "topic", "records"]  # noqa: Y015
+    _WhichOneofReturnType_origin: _TypeAlias = _typing.Literal["files", "topic", "records", "kafka"]  # noqa: Y015
     _WhichOneofArgType_origin: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_origin) -> _WhichOneofReturnType_origin | None: ...
 
@@ -1122,6 +1128,88 @@ class RecordRange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecordRange: _TypeAlias = RecordRange  # noqa: Y015
+
+@_typing.final
+class KafkaRange(_message.Message):
+    """A range of a topic of a Kafka cluster: its records, decoded into rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ParserOptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    FROM_OFFSETS_FIELD_NUMBER: _builtins.int
+    UNTIL_OFFSETS_FIELD_NUMBER: _builtins.int
+    PARSER_OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Options as of a KAFKA source: `bootstrap_servers`, `topic`, and how to log in."""
+
+    @_builtins.property
+    def from_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """First offset, by partition; where the topic begins now if empty. Records that have expired are EDGE_DATA_LOST."""
+
+    @_builtins.property
+    def until_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """First offset that is not wanted, by partition; where the topic ends now if empty."""
+
+    @_builtins.property
+    def parser_options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Options of the parser, as in RecordRange."""
+
+    def __init__(
+        self,
+        *,
+        options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        from_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        until_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        parser_options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_offsets", b"from_offsets", "options", b"options", "parser_options", b"parser_options", "until_offsets", b"until_offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KafkaRange: _TypeAlias = KafkaRange  # noqa: Y015
 
 @_typing.final
 class ExecuteBatchRequest(_message.Message):

@@ -81,21 +81,29 @@ class AcquirePartitionsRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that will lead."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionRef]:
         """Which ones."""
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaderRef]:
+        """Those of them that the caller has led and stopped leading, each with the last epoch under which it did. One that the
+        session still holds in that epoch is given anew, in a new one: what was sent before and comes late is refused.
+        """
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         partitions: _abc.Iterable[Global___PartitionRef] | None = ...,
+        ended: _abc.Iterable[Global___LeaderRef] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "partitions", b"partitions", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -110,7 +118,9 @@ class AcquirePartitionsResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcquiredPartition]:
-        """In the order of the request."""
+        """In the order of the request. Those from the first that would make the answer too large are left out, and nothing
+        became of them: ask for them again. There is always at least one.
+        """
 
     def __init__(
         self,

@@ -1,0 +1,104 @@
+"""Memory for answers of fetches, over all connections: from when records are read until their client has taken them.
+
+Contract: what is held stays within the limit, but for the rest of a batch of each answer. A fetch gets at most half of
+what is free, so that large answers leave room for others, and waits in line where that would be too little to be worth
+reading. One that is alone always gets something, however small the limit is: so something is always sent, and gives
+memory back. Whoever takes its answer slowly while others wait is cut off (`Connection.sweep`). Belongs to one event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+# Less is not worth a read, and a batch of the usual size would not fit.
+_LEAST_BYTES = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    share: Share
+    wanted: int
+    granted: asyncio.Future[int]
+
+
+class AnswerMemory:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._line: deque[_Waiting] = deque()
+        self.used = 0
+
+    @property
+    def contended(self) -> bool:
+        """Whether somebody waits for what others hold."""
+        return bool(self._line)
+
+    def share(self) -> Share:
+        """For one answer; nothing is taken yet."""
+        return Share(self)
+
+    async def _take(self, share: Share, wanted: int) -> int:
+        granted = self._grant(share, wanted) if not self._line else 0
+        if granted:
+            return granted
+        waiting = _Waiting(share, wanted, asyncio.get_running_loop().create_future())
+        self._line.append(waiting)
+        try:
+            return await waiting.granted
+        finally:
+            if waiting in self._line:
+                self._line.remove(waiting)
+                self._wake()
+
+    def _grant(self, share: Share, wanted: int) -> int:
+        """How much it may read now, which is then taken; 0 if it must wait."""
+        wanted = max(wanted, 1)
+        free = self._limit - self.used
+        if self.used > share.size and free < min(wanted, _LEAST_BYTES):
+            return 0
+        granted = min(wanted, max(free // 2, _LEAST_BYTES))
+        self._hold(share, share.size + granted)
+        return granted
+
+    def _keep(self, share: Share, size: int) -> None:
+        self._hold(share, size)
+        self._wake()
+
+    def _hold(self, share: Share, size: int) -> None:
+        self.used += size - share.size
+        share.size = size
+
+    def _wake(self) -> None:
+        while self._line:
+            first = self._line[0]
+            if not first.granted.done():
+                granted = self._grant(first.share, first.wanted)
+                if not granted:
+                    return
+                first.granted.set_result(granted)
+            self._line.popleft()
+
+
+class Share:
+    """`access.AnswerRoom`: what one answer takes. Whoever has it gives it back with `release`."""
+
+    __slots__ = ("_memory", "size")
+
+    def __init__(self, memory: AnswerMemory) -> None:
+        self._memory = memory
+        self.size = 0
+
+    @property
+    def contended(self) -> bool:
+        return self._memory.contended
+
+    async def take(self, wanted: int) -> int:
+        return await self._memory._take(self, wanted)
+
+    def keep(self, size: int) -> None:
+        self._memory._keep(self, size)
+
+    def release(self) -> None:
+        self.keep(0)
