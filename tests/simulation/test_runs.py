@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate_simulation import quiet
 from headgate_simulation.__main__ import main
 from headgate_simulation.generate import generate, has_log
 from headgate_simulation.planted import by_name, plant
@@ -84,6 +85,8 @@ def test_runs_with_a_log_have_both_durabilities_and_everything_that_can_happen_t
     assert {"WAL", "OBJECT"} == {o["durability"] for o in operations if o.kind == "create_topic"}
     assert {True, False} == {o["idempotent"] for o in operations if o.kind == "produce"}
     assert {"produce_records", "consume", "recover", "delete_records", "leave", "join"} <= {o.kind for o in operations}
+    assert {"commit_offsets", "join_group", "write_edge"} <= {o.kind for o in operations}
+    assert any(o.get("pinned") for o in operations if o.kind == "create_topic" and o["durability"] == "WAL")
     assert {
         "power",
         "disk-lost",
@@ -131,6 +134,21 @@ def test_a_failure_is_told_with_seed_minimal_plan_and_story() -> None:
     assert f"--seed {seed} --keep {','.join(small.plan.ids)}" in told
     assert "story:" in told
     assert "RUNNING" in told
+
+
+def test_a_run_that_dies_of_anything_is_told_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(world: object) -> None:
+        raise KeyError("not foreseen")
+
+    monkeypatch.setattr(quiet, "_all_up", breaks)
+    failure = run(generate(3)).failure
+    assert failure is not None and failure.invariant == "KeyError"
+    assert "not foreseen" in failure.message and "in breaks" in failure.message
+    assert main(["--from", "3", "--seeds", "2", "--jobs", "2", "--patience", "0"]) == 1
+    told = capsys.readouterr().out
+    assert "seed 3 FAILED" in told and "seed 4 FAILED" in told and told.splitlines()[-1] == "0 passed, 2 failed"
 
 
 def test_the_search_for_a_smaller_plan_ends_in_time_and_says_so() -> None:

@@ -254,8 +254,7 @@ class AgentProcess:
 
     async def stop(self) -> None:
         if self._log is not None:
-            # While its session lives: others take over what it leads.
-            await self._log.broker.leave()
+            await self._log.leave()
         self._membership.cancel()
         await asyncio.gather(self._membership, return_exceptions=True)
         self._service.left = True

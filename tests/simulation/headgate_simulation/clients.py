@@ -26,6 +26,7 @@ from headgate.catalog.v1 import (
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
 from headgate_simulation.history import LATER, PERHAPS
+from headgate_simulation.invariants import Told
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.streams import stream
@@ -258,6 +259,7 @@ class Watcher:
                 fail("watches are complete", f"{self.name} saw {revision} right after {self.position}")
             self.position = revision
             self.events += 1
+            self._check_content(revision, response.events.events)
             for event in response.events.events:
                 if event.operation == catalog.WATCH_OPERATION_DROP:
                     self.resources.pop(_key(event.previous))
@@ -266,9 +268,32 @@ class Watcher:
         else:
             self.position = max(self.position, revision)
 
+    def _check_content(self, revision: int, events: Any) -> None:
+        """Each event tells of one change what was committed: how it was before, and how it has been since."""
+        told = [_change(event) for event in events]
+        committed = self._world.checker.told[revision]
+        if told != committed:
+            wrong = next((each for each in zip(told, committed, strict=False) if each[0] != each[1]), (told, committed))
+            fail(
+                "watches tell what was committed",
+                f"of revision {revision} {self.name} was told {wrong[0]}, and {wrong[1]} was committed",
+            )
+
     def _put(self, into: dict[tuple[str, str], bytes], resource: Any) -> None:
         kind, uid = _key(resource)
         into[kind, uid] = getattr(resource, kind).SerializeToString(deterministic=True)
+
+
+def _change(event: Any) -> Told:
+    """What an event says, as the checker keeps changes."""
+    drop, create = catalog.WATCH_OPERATION_DROP, catalog.WATCH_OPERATION_CREATE
+    kind = (event.previous if event.operation == drop else event.current).WhichOneof("resource")
+    before = after = None
+    if event.operation != create or event.HasField("previous"):
+        before = getattr(event.previous, kind).SerializeToString(deterministic=True)
+    if event.operation != drop or event.HasField("current"):
+        after = getattr(event.current, kind).SerializeToString(deterministic=True)
+    return kind, before, after
 
 
 def _key(resource: Any) -> tuple[str, str]:

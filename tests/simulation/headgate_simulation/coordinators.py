@@ -33,7 +33,7 @@ class CoordinatorProcess:
         self.coordinator = coordinator
         self._world = world
         self._name = name
-        self._store = store
+        self.store = store
         self._running = asyncio.create_task(coordinator.run())
         self._running.add_done_callback(self._ended)
 
@@ -46,7 +46,7 @@ class CoordinatorProcess:
     async def stop(self) -> None:
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        await self._store.close()
+        await self.store.close()
 
 
 async def run_inline(work: Callable[[], T], /) -> T:

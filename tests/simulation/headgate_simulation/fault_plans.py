@@ -10,17 +10,16 @@ from typing import NamedTuple
 from headgate_simulation.log_faults import STORE
 from headgate_simulation.plan import LEADER, AgentSpec, Fault
 
-# Calls of agents about partitions, each of which changes the catalog, if it may.
+# Calls of agents about partitions, each of which changes the catalog, if it may, and how often they come late.
 _COMMITTING = (
-    "CompleteTransfers",
-    "CompleteTransfers",
-    "StartTransfers",
-    "AnswerTransfers",
-    "AcquirePartitions",
-    "ReleasePartitions",
-    "CommitSegments",
-    "ReserveOffsets",
-    "ReplaceSegments",
+    ("ReplaceSegments", 4),
+    ("CompleteTransfers", 3),
+    ("CommitSegments", 2),
+    ("StartTransfers", 1),
+    ("AnswerTransfers", 1),
+    ("AcquirePartitions", 1),
+    ("ReleasePartitions", 1),
+    ("ReserveOffsets", 1),
 )
 
 
@@ -102,8 +101,9 @@ def late(source: random.Random, moments: Sequence[Moment]) -> list[Fault]:
             case 1:
                 add("held", LEADER, moment.at, after="StartTransfers")
             case _:
-                add("late-requests", source.choice(_COMMITTING), moment.at, by=source.choice((2.0, 5.0)))
-                add("late-replies", "RenewSession", moment.at, by=source.choice((2.0, 5.0)))
+                ((method, _),) = source.choices(_COMMITTING, [share for _, share in _COMMITTING])
+                add("late-requests", method, moment.at, by=source.choice((2.0, 5.0)))
+                add("late-replies", "RenewSession", moment.at, by=source.choice((2.0, 3.0)))
     return faults
 
 

@@ -58,6 +58,9 @@ FIELDS = {
     "PHYSICAL_SOURCE": "physical_source",
     "AGENT": "agent",
 }
+# What a bundle creates under the name that it says.
+_BUNDLED = frozenset({"create_query", "create_sink", "create_logical_source"})
+_ENDED = (catalog.QUERY_STATE_STOPPED, catalog.QUERY_STATE_TERMINATED, catalog.QUERY_STATE_FAILED)
 # More slots than any generated query takes on one agent.
 PLENTY = 5
 
@@ -208,6 +211,19 @@ class History:
             self._check_create(asked, CREATES[operation.kind], reason, about)
         elif operation.kind in DROPS:
             self._check_found(asked, DROPS[operation.kind], reason, about)
+        elif operation.kind in ("bundle", "setup") and not reason:
+            self._check_bundle(asked, about)
+
+    def _check_bundle(self, asked: Asked, about: tuple[str, ...]) -> None:
+        """Everything that an accepted bundle creates came to be at the same moment."""
+        items: Any = asked.operation["items"]
+        made = [(CREATES[kind], str(dict(arguments)["name"])) for kind, arguments in items if kind in _BUNDLED]
+        moments: set[int] | None = None
+        for key in made:
+            ticks = {t.since for t in self._tenures.get(key, []) if self._during(asked, t.since)}
+            moments = ticks if moments is None else moments & ticks
+        if moments is not None and not moments:
+            fail("a bundle is accepted as a whole", f"{asked.operation} was accepted, and not all of it done", about)
 
     def _check_create(self, asked: Asked, kind: str, reason: str, about: tuple[str, ...]) -> None:
         name = str(asked.operation["name"])
@@ -250,10 +266,21 @@ class History:
         done = True
         if kind_of == "drop_query":
             done = mine[0].doomed is not None
+        elif kind_of == "stop_query":
+            done = any(self._is_stopping(message) for _, message in self._versions.get(found.uid, []))
         elif kind_of.startswith("drop_") and not asked.operation.get("force"):
             done = mine[0].until is not None and self._during(asked, mine[0].until)
         if not done:
             fail("nothing accepted is lost", f"{asked.operation} was accepted, and not done", about)
+
+    @staticmethod
+    def _is_stopping(query: Any) -> bool:
+        """Whether a query in this state is no longer to run, or has ended."""
+        return (
+            query is None
+            or query.desired_state in (catalog.DESIRED_STATE_STOPPED, catalog.DESIRED_STATE_DROPPED)
+            or query.state in _ENDED
+        )
 
     def _check_version(self, asked: Asked, found: Any, about: tuple[str, ...]) -> None:
         versions = self._versions.get(found.uid, [])

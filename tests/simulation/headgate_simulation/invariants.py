@@ -22,6 +22,7 @@ from headgate_coordinator.catalog.inline import InlineDatabase
 from headgate_coordinator.catalog.tx import Change
 from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
 from headgate_simulation.edges import Edges
+from headgate_simulation.grants import Grants
 from headgate_simulation.store import Commit
 from headgate_simulation.truth import Truth
 from headgate_simulation.violation import fail
@@ -46,6 +47,10 @@ TABLES = {
     "PARTITION": ("partitions", "key"),
     "TRANSFER": ("transfers", "uid"),
 }
+
+
+# A change as its kind, and the resource before and after it in its wire form.
+Told = tuple[str, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,10 @@ class Checker:
     def __init__(self, database: InlineDatabase, truth: Truth) -> None:
         self.mirror = Mirror()
         self.edges = Edges(database, self.mirror)
+        self.grants = Grants(database)
         self.revision = 0
+        # What each revision changed, as watchers are to be told of it.
+        self.told: dict[int, list[Told]] = {}
         self.commits = 0
         self._database = database
         self._truth = truth
@@ -137,10 +145,12 @@ class Checker:
 
     def committed(self, commit: Commit) -> None:
         self.commits += 1
+        self.grants.committed()
         self._one_leader(commit)
         if commit.revision is not None:
             self._revision(commit.revision.number)
             changes = commit.revision.changes
+            self.told[self.revision] = [_told(change) for change in changes]
             for change in changes:
                 self._change_is_true(change)
             before = {change.uid: self.mirror.by_kind[change.kind].get(change.uid) for change in changes}
@@ -156,9 +166,7 @@ class Checker:
 
     def _one_leader(self, commit: Commit) -> None:
         """Two leaders never both act: what a controller writes, it writes in the term that leads at that moment."""
-        row = self._database.raw.execute(
-            "SELECT epoch, session_uid FROM grants WHERE kind = 'coordinator' AND key = 'leader'"
-        ).fetchone()
+        row = self.grants.known.get(("coordinator", "leader"))
         self.leader = 0 if row is None else row[0]
         if commit.term is not None and (row is None or row[0] != commit.term or row[1] is None):
             fail("one leader acts", f"{commit.coordinator} wrote in term {commit.term}, but {row} leads")
@@ -554,6 +562,15 @@ _WITHIN_EPOCH = _closure(step for step in FRAGMENT_TRANSITIONS if step[1] != "PE
 
 def _leads(steps: dict[str, frozenset[str]], before: str, after: str) -> bool:
     return before == after or after in steps.get(before, ())
+
+
+def _told(change: Change) -> Told:
+    before, after = change.before, change.after
+    return (
+        change.kind.lower(),
+        None if before is None else before.SerializeToString(deterministic=True),
+        None if after is None else after.SerializeToString(deterministic=True),
+    )
 
 
 def _same(known: Message | None, told: Message | None) -> bool:

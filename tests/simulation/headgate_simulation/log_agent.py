@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from headgate_agent.groups.groups import Groups
+from headgate_agent.kafka.config import GroupLimits, KafkaConfig
+from headgate_agent.kafka.port import make_groups, make_offsets
 from headgate_agent.log import ring
 from headgate_agent.log.block_cache import BlockCache
 from headgate_agent.log.broker import Broker, BrokerSettings, World
+from headgate_agent.log.config import LogConfig
 from headgate_agent.log.contract import PartitionSettings
 from headgate_agent.log.edge_service import EdgeService
 from headgate_agent.log.guarded_objects import GuardedObjects
@@ -31,6 +36,7 @@ from headgate_agent.member import Member
 from headgate_agent.work import Inline
 from headgate_common.backoff import Backoff
 from headgate_common.dispatch import Service
+from headgate_simulation.group_port import GroupPort
 from headgate_simulation.log_disk import SimulatedWalFiles, WalDisk
 from headgate_simulation.log_store import SimulatedObjects
 from headgate_simulation.processes import Environment
@@ -51,6 +57,8 @@ UPKEEP = UpkeepSettings(
     wal_interval=1.0,
 )
 BACKOFF = Backoff(initial=0.1, cap=1.0)
+KAFKA = KafkaConfig(groups=GroupLimits(catalog_timeout=1.5))
+LEAVE_TIMEOUT = LogConfig().leave_timeout
 
 # A place on the ring is computed once for all runs of a process: it is pure, and agents have the same names in all.
 vars(ring)["place"] = functools.lru_cache(maxsize=8192)(ring.place)
@@ -61,6 +69,7 @@ class AgentLog:
     """The log of a process that runs."""
 
     broker: Broker
+    groups: Groups
     member: Member
     services: list[Service]
     tasks: list[asyncio.Task[None]]
@@ -69,7 +78,15 @@ class AgentLog:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.groups.close()
         await self.broker.close()
+
+    async def leave(self) -> None:
+        """While its session lives: others take over what it leads."""
+        await self.broker.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_TIMEOUT):
+                await self.groups.leave()
 
 
 async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volume_id: str, member: Member) -> AgentLog:
@@ -121,17 +138,34 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
         await asyncio.get_running_loop().create_future()
         raise AssertionError("a process that ended goes on") from error
     upkeep = Upkeep(broker, log.upkeep)
-    service = LogService(
-        broker, transport=environment.transport, clock=environment.clock, source=environment.random, name=name
+    groups = make_groups(
+        name,
+        broker.view,
+        member.coordinators,
+        lambda: member.session,
+        KAFKA,
+        clock=environment.clock,
+        source=environment.random,
     )
+    service = LogService(
+        broker,
+        transport=environment.transport,
+        clock=environment.clock,
+        source=environment.random,
+        name=name,
+        groups=make_offsets(name, groups, environment.transport, KAFKA),
+    )
+    port = GroupPort(groups, broker.view, environment.ids, functools.partial(log.groups.told, name))
     opened = AgentLog(
         broker,
+        groups,
         member,
-        [service, EdgeService(broker, environment.clock)],
+        [service, EdgeService(broker, environment.clock), port],
         [
             _supervised(log, name, broker.view.run()),
             _supervised(log, name, broker.run()),
             _supervised(log, name, upkeep.run()),
+            _supervised(log, name, groups.run()),
         ],
     )
     log.opened(name, environment.domain, opened)

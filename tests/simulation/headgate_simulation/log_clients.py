@@ -17,7 +17,8 @@ from headgate_agent.log.record_batch import HEADER_BYTES, encode
 from headgate_agent.log.records import PlainRecord, pack
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
-from headgate_simulation.log_edges import EdgeWriter
+from headgate_simulation.group_clients import Committer, Member
+from headgate_simulation.log_edges import EdgeWriter, create_pinned
 from headgate_simulation.log_promises import Record, records_of
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
@@ -74,7 +75,15 @@ class LogClient:
             await self.pause()
 
     async def call(self, address: str, method: str, request: Any, timeout: float = TIMEOUT) -> Any:
-        return await self._transport.call(address, METHODS[method], request, timeout=timeout)
+        return await self.call_method(address, METHODS[method], request, timeout)
+
+    async def call_method(self, address: str, method: Method, request: Any, timeout: float = TIMEOUT) -> Any:
+        return await self._transport.call(address, method, request, timeout=timeout)
+
+    def anyone(self) -> str:
+        """The address of the agent whose turn it is."""
+        self._turn += 1
+        return self._agents[self._turn % len(self._agents)]
 
     @staticmethod
     async def sleep(seconds: float) -> None:
@@ -90,8 +99,7 @@ class LogClient:
     def leader(self, topic: api.Topic, index: int) -> str:
         known = self._leaders.get((topic.uid, index))
         if known is None:
-            self._turn += 1
-            known = self._agents[self._turn % len(self._agents)]
+            known = self.anyone()
         return known
 
     def learn(self, topic: api.Topic, index: int, address: str) -> None:
@@ -119,6 +127,8 @@ class LogClients:
             "consume": self._consume,
             "recover": self._recover,
             "delete_records": self._delete_records,
+            "commit_offsets": self._commit_offsets,
+            "join_group": self._join_group,
         }
         self._topics: dict[str, asyncio.Future[api.Topic]] = {}
         self.consumers: list[Consumer] = []
@@ -158,6 +168,9 @@ class LogClients:
         settings.linger.FromMilliseconds(_int(operation["linger"]))
         settings.segment_age.FromMilliseconds(_int(operation["segment_age"]))
         settings.segment_bytes = _int(operation["segment_bytes"])
+        if operation.get("pinned"):
+            self.topic(name).set_result(await create_pinned(client, name, settings, str(operation["pinned"])))
+            return
         request = api.CreateTopicRequest(
             name=name, partitions=_int(operation["partitions"]), settings=settings, request_id=operation.id
         )
@@ -195,8 +208,21 @@ class LogClients:
         if topic is not None:
             self.idempotent.add(operation.id)
             writer = EdgeWriter(client, operation, topic)
-            await writer.run(_int(operation["batches"]), _float(operation["pace"]))
-            self.committed[f"{topic.uid}/0"] = (operation.id, writer.numbers)
+            if await writer.run(_int(operation["batches"]), _float(operation["pace"])):
+                self.committed[f"{topic.uid}/0"] = (operation.id, writer.numbers)
+            else:
+                self.restarted.add(operation.id)
+
+    async def _commit_offsets(self, client: LogClient, operation: Operation) -> None:
+        topic = await self.known_topic(str(operation["topic"]))
+        if topic is not None:
+            committer = Committer(self._log, client, operation, topic)
+            await committer.run(_int(operation["commits"]), _float(operation["pace"]))
+
+    async def _join_group(self, client: LogClient, operation: Operation) -> None:
+        topic = await self.known_topic(str(operation["topic"]))
+        if topic is not None:
+            await Member(self._log, client, operation, topic).run(_int(operation["rounds"]), _float(operation["pace"]))
 
     async def _consume(self, client: LogClient, operation: Operation) -> None:
         """Follows a partition until the run is over."""

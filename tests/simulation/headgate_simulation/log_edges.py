@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.log import v1 as api
 from headgate_common.errors import HeadgateError
+from headgate_coordinator.catalog.log import topics
+from headgate_coordinator.catalog.log.settings import TopicRules
+from headgate_simulation.coordinators import CoordinatorProcess
 from headgate_simulation.plan import Operation
 from headgate_simulation.violation import fail
 
@@ -19,6 +22,25 @@ if TYPE_CHECKING:
 # Tries with what is staged before a run begins anew.
 TRIES = 4
 _AWAY = frozenset({"UNREACHABLE", "DEADLINE_EXCEEDED", "NOT_LEADER", "LEASE_CONFLICT", "SHUTTING_DOWN"})
+
+
+async def create_pinned(client: LogClient, name: str, settings: api.TopicSettings, agent: str) -> api.Topic:
+    """A topic that is pinned to an agent: by the catalog's own function, because only queries make such topics."""
+    world = client.log.world
+    while True:
+        leading = world.leading()
+        running = world.processes[leading].running if leading is not None else None
+        if isinstance(running, CoordinatorProcess):
+            return await running.store.write(
+                lambda tx: topics.create(
+                    tx, name=name, partition_count=1, wanted=settings, rules=TopicRules(), pinned_agent=agent
+                )
+            )
+        await client.pause()
+
+
+class Lost(Exception):
+    """What was committed is gone, with the consent of an operator."""
 
 
 class EdgeWriter:
@@ -36,16 +58,22 @@ class EdgeWriter:
         self._values: list[list[str]] = []
         self.numbers = 0
 
-    async def run(self, batches: int, pace: float) -> None:
+    async def run(self, batches: int, pace: float) -> bool:
+        """Whether all of it was written. Not where what was committed is lost with a disk, and an operator knows it:
+        then a run would go on from a checkpoint, with what it read before."""
         while self._batch < batches:
             self._values = [
                 [f"{self._operation.id}/{self.numbers + number}" for number in range(start, start + 2)]
                 for start in range(0, 2 * self._source.randint(1, 2), 2)
             ]
-            await self._write()
+            try:
+                await self._write()
+            except Lost:
+                return False
             self.numbers += sum(len(values) for values in self._values)
             self._batch += 1
             await self._client.sleep(self._source.uniform(0.0, 2.0 * pace))
+        return self._topic.name not in self._client.log.checker.given_up
 
     async def _write(self) -> None:
         """Until the batch is certainly committed."""
@@ -75,6 +103,8 @@ class EdgeWriter:
         request = api.OpenWriterRequest(writer=self._writer, topic_uids=[self._topic.uid])
         last = (await self._call("OpenWriter", request)).batch_id
         self._opened = True
+        if last < self._batch - 1 and self._topic.name in self._client.log.checker.given_up:
+            raise Lost
         if last not in (self._batch - 1, self._batch):
             fail(
                 "a committed batch stays committed",

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 
 from headgate_simulation.fault_plans import FaultKinds, Moment, around, late
+from headgate_simulation.group_generate import groups
 from headgate_simulation.plan import AgentSpec, LogPlan, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
@@ -17,8 +18,9 @@ SETUP = 0.8
 SPAN = 12.0
 MOMENTS = 3
 TOGETHER = 0.5
-# Share of plans in which one topic is an edge.
+# Shares of plans in which one topic is an edge, and in which one is an edge that is pinned to an agent.
 EDGES = 0.4
+PINNED = 0.35
 
 
 def generate(seed: int) -> Plan:
@@ -33,6 +35,11 @@ def generate(seed: int) -> Plan:
     lateness = stream(seed, "late")
     moves = [Moment(made.at, str(made["name"])) for made in operations.made if made.kind in ("join", "leave")]
     faults += late(lateness, moves or moments)
+    consuming, delays = groups(seed, agents, operations.made, (SETUP + 0.5, SETTLED + SPAN))
+    operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents)]
+    faults += delays
+    # Where a call may come late, leaders often stop and lead again before it comes.
+    unsteady = any(fault.kind == "late-requests" for fault in faults)
     return Plan(
         seed=seed,
         agents=agents,
@@ -44,8 +51,8 @@ def generate(seed: int) -> Plan:
         faults=tuple(faults),
         heals=SETTLED + SPAN + 1.0,
         log=LogPlan(
-            session_ttl=lateness.choice((1.5, 2.0, 6.0)),
-            doubt=lateness.choice((0.0, 1.0, 4.0)),
+            session_ttl=lateness.choice((1.5, 2.0) if unsteady else (1.5, 2.0, 6.0)),
+            doubt=lateness.choice((0.0, 0.0, 1.0) if unsteady else (0.0, 1.0, 4.0)),
             object_delay=source.choice((0.005, 0.05, 0.3)),
             object_timeout=source.choice((0.5, 2.0)),
             reserve_ahead=source.choice((5, 20, 1000)),
@@ -54,6 +61,25 @@ def generate(seed: int) -> Plan:
             merge_least=source.choice((2, 4, 16)),
         ),
     )
+
+
+def _pinned_edge(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[Operation]:
+    """An edge in the write-ahead log of one agent, as a query makes it, written in two steps."""
+    made: list[Operation] = []
+    if source.random() >= PINNED:
+        return made
+    agent = source.choice([agent.name for agent in agents if agent.starts is not None])
+    topic = {"linger": 5, "segment_age": source.choice((200, 1000, 4000)), "segment_bytes": 1 << 16}
+    arguments: dict[str, Mapping[str, object]] = {
+        "create_topic": {"partitions": 1, "durability": "WAL", "pinned": agent, **topic},
+        "consume": {"partition": 0},
+        "write_edge": {"batches": source.choice((10, 20)), "pace": source.choice((0.1, 0.3, 0.6))},
+    }
+    for number, (kind, own) in enumerate(arguments.items(), 1):
+        at = round(SETUP + source.uniform(0.0, 0.5) + (number - 1) * 0.5, 3)
+        given = (("topic", "p1"), *own.items())
+        made.append(Operation(id=f"p{number}", at=at, client=1, kind=kind, arguments=given, timeout=3.0))
+    return made
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
@@ -131,7 +157,7 @@ class _Operations:
             self._movement()
 
     def _edge(self, name: str) -> None:
-        """Written in two steps. (Edges in write-ahead logs are pinned to an agent, which only queries can do.)"""
+        """Written in two steps."""
         source = self._source
         self._topic(name, "OBJECT", 1)
         self.add(SETUP + source.uniform(0.0, 2.0), "consume", {"topic": name, "partition": 0})

@@ -14,6 +14,12 @@ _PARTITION = "headgate_agent.log.partition"
 _TAKING = "headgate_agent.log.taking"
 _TRANSFER = "headgate_agent.log.transfer"
 _UPKEEP = "headgate_agent.log.upkeep"
+_GROUPS = "headgate_coordinator.catalog.log.groups"
+_AGENT_GROUPS = "headgate_agent.groups.groups"
+_MACHINE = "headgate_agent.groups.machine"
+_OFFSETS = "headgate_agent.groups.offsets"
+_SHELL = "headgate_agent.groups.shell"
+_WAL_EDGES = "headgate_agent.log.wal_edges"
 _WAL = "headgate_agent.log.wal"
 
 PLANTED: tuple[Planted, ...] = (
@@ -211,6 +217,22 @@ PLANTED: tuple[Planted, ...] = (
         (Edit(f"{_EDGE_RUNS}:commit_stages", "_change(tx, after)", "pass"),),
     ),
     Planted(
+        "a commit of stages in the write-ahead log forgets its batch",
+        "an edge that is recovered does not know what its writer has committed",
+        (
+            Edit(
+                f"{_WAL_EDGES}:replay",
+                "found.writers[fragment] = writer",
+                "found.writers[fragment] = found.writers.get(fragment, writer)",
+            ),
+        ),
+    ),
+    Planted(
+        "stages are forgotten when they are recovered",
+        "what a commit made visible is not there after a restart",
+        (Edit(f"{_WAL_EDGES}:_replay_parts", "if stage is None:", "if True:"),),
+    ),
+    Planted(
         "a leader that begins anew keeps its epoch",
         "what it sent before it stopped comes when it leads again, and counts",
         (
@@ -220,5 +242,62 @@ PLANTED: tuple[Planted, ...] = (
                 "elif False:",
             ),
         ),
+    ),
+    Planted(
+        "epoch not checked in an offset commit",
+        "a leader of before stores the offsets of a group that another leads",
+        (
+            Edit(
+                f"{_GROUPS}:commit_group_offsets",
+                "sessions.verify(tx, GRANT, request.group, request.epoch, request.session_id)",
+                "pass",
+            ),
+        ),
+    ),
+    Planted(
+        "generation not checked in an offset commit",
+        "a member of before stores offsets of what others read by now",
+        (
+            Edit(f"{_GROUPS}:commit_group_offsets", "if 0 <= request.generation < row.generation:", "if False:"),
+            Edit(
+                f"{_MACHINE}:GroupMachine.check_commit",
+                "refusal = self._check(member_id, instance_id, generation)",
+                "refusal = self._check(member_id, instance_id, self.generation)",
+            ),
+        ),
+    ),
+    Planted(
+        "generations begin anew with every leader",
+        "members of two leaders take themselves for members of the same generation",
+        (
+            Edit(f"{_SHELL}:LedGroup.__init__", "generation=offsets.grant.generation", "generation=0"),
+            Edit(f"{_GROUPS}:commit_group_offsets", "if 0 <= request.generation < row.generation:", "if False:"),
+        ),
+    ),
+    Planted(
+        "members are let in before their generation is stored",
+        "the next leader may give the same generation to others",
+        (Edit(f"{_SHELL}:LedGroup._store", "await self.offsets.commit(generation, ())", "await asyncio.sleep(0)"),),
+    ),
+    Planted(
+        "an offset commit is answered before it is stored",
+        "it is lost with the one who answered",
+        (Edit(f"{_OFFSETS}:LedOffsets.commit", "return await asyncio.shield(commit.done)", "return set()"),),
+    ),
+    Planted(
+        "offsets of a group are forgotten at a take-over",
+        "members begin anew where others have read",
+        (
+            Edit(
+                f"{_AGENT_GROUPS}:Groups._load",
+                "offsets.keep(stored.offsets if stored is not None else ())",
+                "pass",
+            ),
+        ),
+    ),
+    Planted(
+        "a group that falls to another agent is kept",
+        "nobody can lead it: who has it should not, and who should has it not",
+        (Edit(f"{_AGENT_GROUPS}:Groups.run", "if not ours or unused:", "if unused:"),),
     ),
 )

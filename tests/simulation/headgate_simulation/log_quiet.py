@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate_agent.log.contract import PartitionKey
+from headgate_simulation import group_clients
 from headgate_simulation.log_clients import Consumer, LogClient
 from headgate_simulation.log_invariants import Row
 from headgate_simulation.log_promises import Record, number_of, producer_of
@@ -46,6 +47,10 @@ def unsettled(log: LogWorld) -> tuple[str, str] | None:
             return row.topic, f"{name} leads {row.topic}/{index} in epoch {part.epoch}, the catalog says {row.epoch}"
         if not part.committed == part.durable == part.next == row.committed:
             return row.topic, f"{name} has not uploaded all of {row.topic}/{index}: {part.next} of {row}"
+        known = {segment.uid for segment in log.checker.history(key).segments}
+        gone = [info.uid for info in led.segments._list if info.uid not in known]
+        if gone:
+            return row.topic, f"{name} reads {row.topic}/{index} by segments that the catalog has not: {gone}"
         ends[key] = row.committed
     for name, agent in agents.items():
         if agent.broker.held:
@@ -64,6 +69,7 @@ def unsettled(log: LogWorld) -> tuple[str, str] | None:
 async def read_back(log: LogWorld) -> None:
     """Reads everything with readers of its own, and holds it against what was promised and shown."""
     log.checker.everything()
+    await group_clients.read_back(log, LogClient(log, Operation(id="group-reader", at=0.0, client=0, kind="consume")))
     for key, row in sorted(log.checker.rows.items()):
         topic = next(
             future.result() for future in log.clients.topics if future.done() and key.startswith(future.result().uid)

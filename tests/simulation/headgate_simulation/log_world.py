@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate_common.dispatch import Method
 from headgate_common.errors import HeadgateError
+from headgate_simulation.group_invariants import GroupChecker
 from headgate_simulation.log_agent import UPKEEP, AgentLog
 from headgate_simulation.log_clients import LogClients
 from headgate_simulation.log_disk import WalDisk, WalFaults
@@ -44,6 +45,7 @@ class LogWorld:
         self.agents: dict[str, Opened] = {}
         self.promises = Promises()
         self.checker = LogChecker(self)
+        self.groups = GroupChecker(self)
         self.clients = LogClients(self)
         # Volumes that are gone for good.
         self.lost_volumes: set[str] = set()
@@ -72,6 +74,10 @@ class LogWorld:
         durable.records.clear()
         durable.wal = WalDisk()
         self.world.trace.note(name, "disk lost")
+
+    def committed(self) -> None:
+        self.checker.committed()
+        self.groups.committed()
 
     def handles(self, operation: Operation) -> bool:
         return operation.kind in self.clients.kinds

@@ -152,6 +152,8 @@ class Network:
         # By how much requests and answers of single methods come later than all others, at most.
         self.late_requests: dict[str, float] = {}
         self.late_answers: dict[str, float] = {}
+        # Methods whose requests come once at most, as over a connection: who asks again does it itself.
+        self.once: frozenset[str] = frozenset()
         self._context = Domain("network").context
 
     def link(self, sender: str, receiver: str) -> Link:
@@ -293,7 +295,8 @@ class _UnaryCall:
         network.post(self._path.there, self._arrive, True, late=network.late_requests.get(path.method.name))
         if self._path.there.duplication and self._path.there.source.random() < self._path.there.duplication:
             late = self._path.there.source.uniform(0.0, 5.0)
-            loop.call_later(late, self._arrive, False, context=network._context)
+            if path.method.name not in network.once:
+                loop.call_later(late, self._arrive, False, context=network._context)
 
     async def outcome(self) -> bytes | status_pb2.Status | HeadgateError:
         try:

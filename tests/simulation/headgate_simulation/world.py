@@ -44,6 +44,9 @@ CALM = Weather()
 # No run takes this long: what is left to wait for after the faults is bounded.
 TIME_LIMIT = 600.0
 COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
+# Of groups, what has no number of its own comes once at most: every try of an offset commit is told from all others,
+# and happens once if it was acknowledged.
+ONCE = frozenset({"CommitOffsets", "OffsetCommit", "CommitGroupOffsets", "AcquireGroup"})
 BRING_UP = frozenset({"RegisterFragment", "StartFragment"})
 
 
@@ -83,6 +86,7 @@ class World:
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
         self.network.sent, self.network.arrived, self.network.answered = self._sent, self._arrived, self._answered
+        self.network.once = ONCE
         self.database = FastDatabase()
         self.truth = Truth()
         self.checker = Checker(self.database, self.truth)
@@ -152,7 +156,7 @@ class World:
             self.checker.committed(commit)
             self._leader_is_alone()
             if self.log is not None:
-                self.log.checker.committed()
+                self.log.committed()
 
     def _leader_is_alone(self) -> None:
         """When the leadership passes, nobody else may still believe that it leads."""
@@ -176,7 +180,9 @@ class World:
 
     def _sent(self, caller: str, method: Method, request: Any) -> None:
         """Called when a process sends a request."""
-        if method.name in BRING_UP:
+        if method.name == "CommitGroupOffsets" and self.log is not None:
+            self.log.groups.sent(request)
+        elif method.name in BRING_UP:
             with self.checking():
                 self.checker.brought_up(caller, method.name, request.fragment)
 
@@ -287,7 +293,8 @@ class World:
         try:
             self.loop.run_until_complete(self.loop.create_task(self._main(), context=self._domain.context.copy()))
             self._nothing_was_swallowed(errors)
-        except SimulationError as error:
+        except Exception as error:
+            # Whatever it is, whoever reads of it learns the seed.
             failure = _failure(self._broken or error, errors)
         finally:
             logging.disable(logging.NOTSET)
@@ -410,8 +417,10 @@ def _told(change: Any) -> str:
     return f"{change.kind} {'created' if before is None else 'changed'}"
 
 
-def _failure(error: SimulationError, errors: _ErrorLog) -> Failure:
+def _failure(error: Exception, errors: _ErrorLog) -> Failure:
     message = str(error)
+    if not isinstance(error, SimulationError):
+        message = f"{type(error).__name__}: {message}\n{''.join(traceback.format_exception(error))}"
     if errors.records:
         message += "\n" + errors.told()
     if isinstance(error, Violation):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headgate.log import v1 as log_api
-from headgate_agent.groups.catalog import GroupCatalog
+from headgate_agent.groups.catalog import GroupCatalog, GroupGrant
 from headgate_agent.groups.events import GroupRefused, GroupState, Refusal
 from headgate_agent.groups.machine import Member, Rules
 from headgate_agent.groups.offsets import LedOffsets, OffsetKey
@@ -64,6 +64,8 @@ class Groups:
         self._led: dict[str, LedGroup] = {}
         self._loading: SharedFetches[str, LedGroup] = SharedFetches()
         self._releasing: dict[str, asyncio.Task[None]] = {}
+        # Groups that were asked for without an answer, which may be led without knowing it; by the session.
+        self._perhaps: dict[str, str] = {}
 
     def owner(self, group: str) -> Peer | None:
         return self._placing.owner(group)
@@ -79,6 +81,12 @@ class Groups:
                 unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._forget_after
                 if not ours or unused:
                     self._give_up(led)
+            for group, asked in tuple(self._perhaps.items()):
+                if group in self._led or session not in (None, asked):
+                    del self._perhaps[group]
+                elif session is not None and not self._loading.running() and group not in self._releasing:
+                    del self._perhaps[group]
+                    self._release_soon(group, self._settle(group, session))
 
     async def leave(self) -> None:
         """Gives up all groups, so that others can lead them at once, and takes no more. Before the session ends."""
@@ -217,10 +225,15 @@ class Groups:
         if releasing is not None:
             # Else it might release what is acquired now.
             await asyncio.wait([releasing])
+        grant: GroupGrant | None = None
         try:
             grant = await self._catalog.acquire(session, group)
             stored = await self._catalog.get(group)
         except HeadgateError as error:
+            if grant is not None:
+                self._give_back(group, grant)
+            elif error.reason.name not in _NOT_OURS:
+                self._perhaps[group] = session
             if error.reason.name == "GROUP_LIMIT_EXCEEDED":
                 raise GroupRefused(Refusal.POLICY_VIOLATION, error.message) from error
             self._unavailable(group, error)
@@ -236,15 +249,37 @@ class Groups:
             return
         del self._led[led.name]
         led.lose(Refusal.NOT_COORDINATOR)
-        release = asyncio.ensure_future(self._release(led))
-        self._releasing[led.name] = release
-        release.add_done_callback(lambda _: self._releasing.pop(led.name, None))
+        self._give_back(led.name, led.offsets.grant)
 
-    async def _release(self, led: LedGroup) -> None:
+    def _give_back(self, group: str, grant: GroupGrant) -> None:
+        self._release_soon(group, self._release(group, grant))
+
+    def _release_soon(self, group: str, work: Coroutine[Any, Any, None]) -> None:
+        release = asyncio.ensure_future(work)
+        self._releasing[group] = release
+        release.add_done_callback(lambda _: self._releasing.pop(group, None))
+
+    async def _settle(self, group: str, session: str) -> None:
+        """Gives back a group that the session may have got; what it has keeps its epoch."""
         try:
-            await self._catalog.release(led.name, led.offsets.grant)
+            grant = await self._catalog.acquire(session, group)
         except HeadgateError as error:
-            log.info("group not released", extra={"group": led.name, "error": str(error)})
+            if error.reason.name not in _NOT_OURS:
+                self._perhaps[group] = session
+            return
+        await self._release(group, grant)
+
+    async def _release(self, group: str, grant: GroupGrant) -> None:
+        """Until it is done, or the session is another: while it lives, nobody else can lead the group."""
+        while self._session() in (None, grant.session):
+            try:
+                await self._catalog.release(group, grant)
+                return
+            except HeadgateError as error:
+                log.info("group not released", extra={"group": group, "error": str(error)})
+                if error.reason.name == "SESSION_EXPIRED":
+                    return
+            await asyncio.sleep(_LOOK_EVERY)
 
     def _unavailable(self, group: str, error: HeadgateError) -> NoReturn:
         log.warning("group not available", extra={"group": group, "error": str(error)})

@@ -70,6 +70,10 @@ class Fetching:
         finally:
             for led in watched:
                 led.partition.readers.discard(news.set)
+        # Whoever gets no records is told how far the partition reaches now, not when it began to wait.
+        answer = [
+            each if each.batches or each.error else self._empty(part) for part, each in zip(parts, answer, strict=True)
+        ]
         if room is not None:
             room.keep(_size(answer))
         self._metrics.bytes_out.inc(_size(answer))
@@ -137,8 +141,8 @@ class Fetching:
             led = self._leads(part.key)
             async with asyncio.timeout(self._read_timeout):
                 batches = await led.read(part.offset, max(max_bytes, 1))
-            # Leadership may have ended meanwhile; what was read is committed, so it is true all the same.
-            return FetchedPart(batches, led.bounds)
+            # What was read is committed, and true whoever leads by now; how far the partition reaches is not.
+            return FetchedPart(batches, self._leads(part.key).bounds)
         except TimeoutError:
             # What was asked for goes on, and the next fetch finds it in the cache.
             return self._failed(part, too_slow(self._read_timeout))

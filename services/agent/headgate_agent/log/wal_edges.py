@@ -305,8 +305,10 @@ def replay(entries: Iterable[Entry]) -> Replayed:
             if entry.kind == KIND_COMMIT:
                 _replay_parts(found, entry)
             found.writers[fragment] = writer
-            for stage_id in [name for name, stage in found.stages.items() if stage.fragment == fragment]:
-                del found.stages[stage_id]
+            for stage_id, stage in list(found.stages.items()):
+                # A writer that is only told again (`carry_over`) keeps what its run has staged.
+                if stage.fragment == fragment and (entry.kind == KIND_COMMIT or stage.epoch < writer.epoch):
+                    del found.stages[stage_id]
     return found
 
 
