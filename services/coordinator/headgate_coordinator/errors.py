@@ -196,6 +196,11 @@ OFFSET_OUT_OF_RANGE = _r(
 STALE_GENERATION = _r(
     "STALE_GENERATION", StatusCode.ABORTED, "A later generation of the consumer group has stored offsets."
 )
+STALE_COMMIT = _r(
+    "STALE_COMMIT",
+    StatusCode.ABORTED,
+    "A later commit of the consumer group's offsets was stored before this one came.",
+)
 LOSS_NOT_ACCEPTED = _r(
     "LOSS_NOT_ACCEPTED",
     StatusCode.FAILED_PRECONDITION,

@@ -18,6 +18,7 @@ from headgate_coordinator.errors import (
     GROUP_LIMIT_EXCEEDED,
     GROUP_NOT_FOUND,
     SESSION_EXPIRED,
+    STALE_COMMIT,
     STALE_EPOCH,
     STALE_GENERATION,
 )
@@ -37,10 +38,16 @@ def at(name: str, partition: int, offset: int, metadata: str = "") -> log.GroupO
 
 
 async def commit_offsets(
-    store: Store, member: Member, epoch: int, *offsets: log.GroupOffset, generation: int = 1, group: str = "g"
+    store: Store,
+    member: Member,
+    epoch: int,
+    *offsets: log.GroupOffset,
+    generation: int = 1,
+    group: str = "g",
+    sequence: int = 0,
 ) -> list[log.GroupOffset]:
     request = log.CommitGroupOffsetsRequest(
-        session_id=member.session, group=group, epoch=epoch, generation=generation, offsets=offsets
+        session_id=member.session, group=group, epoch=epoch, generation=generation, offsets=offsets, sequence=sequence
     )
     return list((await store.write(lambda tx: groups.commit_group_offsets(tx, request))).unknown)
 
@@ -105,6 +112,22 @@ async def test_one_session_leads_a_group_and_a_former_leader_stores_nothing(stor
     await fails(commit_offsets(store, Member("x", "session-forged"), 2, at("a", 0, 9)), STALE_EPOCH)
     assert (await group_of(store)).offsets[0].offset == 3
     await fails(acquire_group(store, one), SESSION_EXPIRED)
+
+
+async def test_a_commit_that_comes_after_a_later_one_undoes_nothing(store: Store) -> None:
+    """It was given up, and the next was acknowledged."""
+    await topic(store, "a")
+    member = await joined(store, "x")
+    assert (await acquire_group(store, member)).sequence == 0
+    for _ in range(2):
+        await commit_offsets(store, member, 1, at("a", 0, 9), sequence=2)
+    await fails(commit_offsets(store, member, 1, at("a", 0, 5), sequence=1), STALE_COMMIT)
+    assert list((await group_of(store)).offsets) == [at("a", 0, 9)]
+    await release_groups(store, member, "g")
+    again = await acquire_group(store, member)
+    assert (again.epoch, again.sequence) == (2, 2)
+    await commit_offsets(store, member, 2, at("a", 0, 7), sequence=3)
+    assert list((await group_of(store)).offsets) == [at("a", 0, 7)], "a consumer may go back"
 
 
 async def test_there_are_no_more_groups_than_there_may_be(store: Store) -> None:

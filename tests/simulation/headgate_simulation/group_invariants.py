@@ -23,11 +23,6 @@ FROM consumer_groups c LEFT JOIN grants g ON g.kind = '{GRANT}' AND g.key = c.na
 """
 _OFFSETS = "SELECT group_name, partition_key, metadata, next_offset FROM group_offsets"
 
-# Whether the catalog refuses what a leader has sent before something that it has acknowledged. It does not yet: a
-# commit that timed out and happens later undoes a later one of the same epoch (docs/simulation.md; seed 42 shows it).
-# With it, take `CommitGroupOffsets` out of `world.ONCE` too.
-IN_ORDER = False
-
 # A group and a partition's key.
 Place = tuple[str, str]
 
@@ -147,7 +142,7 @@ class GroupChecker:
                 _about(place),
             )
         late = [other.tag for other, _ in values if other.acknowledged and (other.sent or 0) > (one.sent or 0)]
-        if late and IN_ORDER:
+        if late:
             fail(
                 "commits are stored in their order",
                 f"{place} became {tag}, which its leader had sent before {late}, which were acknowledged",

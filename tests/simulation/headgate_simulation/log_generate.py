@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from headgate_simulation.fault_plans import FaultKinds, Moment, around, late
 from headgate_simulation.group_generate import groups
-from headgate_simulation.plan import AgentSpec, LogPlan, Operation, Plan, Weather
+from headgate_simulation.plan import AgentSpec, Fault, LogPlan, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # Before this, the cluster forms and topics are made, without faults.
@@ -37,7 +37,7 @@ def generate(seed: int) -> Plan:
     faults += late(lateness, moves or moments)
     consuming, delays = groups(seed, agents, operations.made, (SETUP + 0.5, SETTLED + SPAN))
     operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents)]
-    faults += delays
+    faults += delays + _short_of_room(stream(seed, "room"), agents)
     # Where a call may come late, leaders often stop and lead again before it comes.
     unsteady = any(fault.kind == "late-requests" for fault in faults)
     return Plan(
@@ -61,6 +61,20 @@ def generate(seed: int) -> Plan:
             merge_least=source.choice((2, 4, 16)),
         ),
     )
+
+
+def _short_of_room(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[Fault]:
+    """Disks that are full for a moment, so that of a few writes some are refused and the next is not."""
+    return [
+        Fault(
+            id=f"d{number}",
+            at=round(source.uniform(SETTLED, SETTLED + SPAN / 2), 3),
+            lasts=round(source.uniform(0.02, 0.8), 3),
+            kind="disk-full",
+            target=source.choice(agents).name,
+        )
+        for number in range(1, source.choice((0, 0, 2, 4)) + 1)
+    ]
 
 
 def _pinned_edge(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[Operation]:

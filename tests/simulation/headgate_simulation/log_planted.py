@@ -233,6 +233,11 @@ PLANTED: tuple[Planted, ...] = (
         (Edit(f"{_WAL_EDGES}:_replay_parts", "if stage is None:", "if True:"),),
     ),
     Planted(
+        "offset commits without an order",
+        "one that was given up comes after a later one, and undoes it",
+        (Edit(f"{_GROUPS}:commit_group_offsets", "if 0 < request.sequence < row.sequence:", "if False:"),),
+    ),
+    Planted(
         "a leader that begins anew keeps its epoch",
         "what it sent before it stopped comes when it leads again, and counts",
         (

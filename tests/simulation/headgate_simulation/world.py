@@ -46,7 +46,7 @@ TIME_LIMIT = 600.0
 COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
 # Of groups, what has no number of its own comes once at most: every try of an offset commit is told from all others,
 # and happens once if it was acknowledged.
-ONCE = frozenset({"CommitOffsets", "OffsetCommit", "CommitGroupOffsets", "AcquireGroup"})
+ONCE = frozenset({"CommitOffsets", "OffsetCommit", "AcquireGroup"})
 BRING_UP = frozenset({"RegisterFragment", "StartFragment"})
 
 

@@ -20,11 +20,12 @@ DEFAULT_WITHIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GroupGrant:
-    """The lead of a group, and the highest generation that was ever stored."""
+    """The lead of a group, the highest generation that was ever stored, and the sequence of the last commit."""
 
     session: str
     epoch: int
     generation: int
+    sequence: int = 0
 
 
 class GroupCatalog:
@@ -39,7 +40,7 @@ class GroupCatalog:
             log.AcquireGroupResponse,
             await self._asking.ask(_METADATA["AcquireGroup"], request, within=self._within),
         )
-        return GroupGrant(session, answer.epoch, answer.generation)
+        return GroupGrant(session, answer.epoch, answer.generation, answer.sequence)
 
     async def release(self, group: str, grant: GroupGrant) -> None:
         """Lets another agent lead the group at once. One try: the end of the session does the same, later."""
@@ -48,11 +49,17 @@ class GroupCatalog:
         await self._asking.once(_METADATA["ReleaseGroups"], request, within=self._within)
 
     async def commit(
-        self, grant: GroupGrant, group: str, generation: int, offsets: Sequence[log.GroupOffset]
+        self, grant: GroupGrant, group: str, generation: int, offsets: Sequence[log.GroupOffset], *, sequence: int
     ) -> Sequence[log.GroupOffset]:
-        """Stores generation and offsets; answers those whose topic or partition is not there."""
+        """Stores generation and offsets; answers those whose topic or partition is not there. `sequence` grows with
+        every commit of the group: one that failed may yet happen, and must not undo those that follow it."""
         request = log.CommitGroupOffsetsRequest(
-            session_id=grant.session, group=group, epoch=grant.epoch, generation=generation, offsets=offsets
+            session_id=grant.session,
+            group=group,
+            epoch=grant.epoch,
+            generation=generation,
+            offsets=offsets,
+            sequence=sequence,
         )
         answer = cast(
             log.CommitGroupOffsetsResponse,

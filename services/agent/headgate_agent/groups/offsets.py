@@ -45,6 +45,8 @@ class LedOffsets:
     _kept: dict[OffsetKey, _Kept] = field(default_factory=dict)
     _queue: list[_Commit] = field(default_factory=list)
     _writer: asyncio.Task[None] | None = None
+    # Commits that were begun under the grant.
+    _begun: int = 0
 
     def keep(self, offsets: Iterable[log.GroupOffset]) -> None:
         for one in offsets:
@@ -81,8 +83,13 @@ class LedOffsets:
         for commit in group:
             latest.update(((one.topic, one.partition), one) for one in commit.offsets)
         try:
+            self._begun += 1
             missing = await self.catalog.commit(
-                self.grant, self.group, max(commit.generation for commit in group), list(latest.values())
+                self.grant,
+                self.group,
+                max(commit.generation for commit in group),
+                list(latest.values()),
+                sequence=self.grant.sequence + self._begun,
             )
         except Exception as error:
             for commit in group:

@@ -1,7 +1,8 @@
 """Consumer groups: who leads each, and how far it has read.
 
 Leading a group is a grant; an offset commit verifies it and the generation of the members, which never goes back, in
-its own transaction. None of it is a revision of the catalog. Who the members are only the leader knows.
+its own transaction. Commits have an order too: one that was given up, and comes after a later one, undoes nothing. None
+of it is a revision of the catalog. Who the members are only the leader knows.
 
 A group that is led is never forgotten: it may have members that read and commit nothing for long. One that was
 forgotten or dropped and comes back begins with generation 0, under an epoch above all that were forgotten, so a commit
@@ -27,7 +28,13 @@ from headgate_coordinator.catalog.schema import agents, grants
 from headgate_coordinator.catalog.sessions import batched
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow
-from headgate_coordinator.errors import GROUP_IN_USE, GROUP_LIMIT_EXCEEDED, GROUP_NOT_FOUND, STALE_GENERATION
+from headgate_coordinator.errors import (
+    GROUP_IN_USE,
+    GROUP_LIMIT_EXCEEDED,
+    GROUP_NOT_FOUND,
+    STALE_COMMIT,
+    STALE_GENERATION,
+)
 
 # The kind of the grants by which groups are led.
 GRANT = "group"
@@ -37,6 +44,7 @@ GROUPS = (
     select(
         consumer_groups.c.name,
         consumer_groups.c.generation,
+        consumer_groups.c.sequence,
         grants.c.epoch,
         grants.c.session_uid,
         agents.c.name.label("leader"),
@@ -48,7 +56,7 @@ _BY_NAME = GROUPS.where(consumer_groups.c.name == bindparam("name_"))
 _TOUCH = (
     update(consumer_groups)
     .where(consumer_groups.c.name == bindparam("name_"))
-    .values(generation=bindparam("generation_"), time=bindparam("time_"))
+    .values(generation=bindparam("generation_"), sequence=bindparam("sequence_"), time=bindparam("time_"))
 )
 # Used by nobody since a moment, and led by nobody since then either: the time of a grant is when it was last given or
 # given up, however its session ended.
@@ -94,9 +102,9 @@ def acquire_group(tx: Tx, request: log.AcquireGroupRequest, rules: TopicRules) -
         tx.connection.execute(insert(consumer_groups).values(name=request.group, generation=0, time=tx.now))
     above = counters.last(tx, counters.GROUP_EPOCH)
     epoch = sessions.acquire(tx, GRANT, request.group, request.session_id, above=above)
-    generation = 0 if row is None else row.generation
-    _touch(tx, request.group, generation)
-    return log.AcquireGroupResponse(epoch=epoch, generation=generation)
+    generation, sequence = (0, 0) if row is None else (row.generation, row.sequence)
+    _touch(tx, request.group, generation, sequence)
+    return log.AcquireGroupResponse(epoch=epoch, generation=generation, sequence=sequence)
 
 
 def _require_room(tx: Tx, rules: TopicRules) -> None:
@@ -128,7 +136,13 @@ def commit_group_offsets(tx: Tx, request: log.CommitGroupOffsetsRequest) -> log.
             f"group {_shown(request.group)} is at generation {row.generation}, past {request.generation}",
             metadata={"generation": str(row.generation)},
         )
-    _touch(tx, request.group, max(row.generation, request.generation))
+    if 0 < request.sequence < row.sequence:
+        raise HeadgateError(
+            STALE_COMMIT,
+            f"commit {request.sequence} of group {_shown(request.group)} comes after {row.sequence}, which was stored",
+            metadata={"sequence": str(row.sequence)},
+        )
+    _touch(tx, request.group, max(row.generation, request.generation), max(row.sequence, request.sequence))
     there = _topics(tx, {offset.topic for offset in request.offsets})
     stored: dict[str, log.GroupOffset] = {}
     unknown = []
@@ -220,8 +234,9 @@ def _delete(tx: Tx, names: Collection[str]) -> None:
     sessions.forget(tx, GRANT, names)
 
 
-def _touch(tx: Tx, name: str, generation: int) -> None:
-    tx.connection.execute(_TOUCH, {"name_": name, "generation_": generation, "time_": tx.now})
+def _touch(tx: Tx, name: str, generation: int, sequence: int) -> None:
+    values = {"name_": name, "generation_": generation, "sequence_": sequence, "time_": tx.now}
+    tx.connection.execute(_TOUCH, values)
 
 
 def _topics(tx: Tx, names: Collection[str]) -> Mapping[str, AnyRow]:

@@ -172,6 +172,7 @@ consumer_groups = Table(
     Column("name", Name, primary_key=True),
     Column("generation", Integer, nullable=False),
     Column("time", BigInteger, nullable=False),
+    Column("sequence", BigInteger, server_default=text("0"), nullable=False),
     CheckConstraint("generation >= 0", name="generation"),
     Index("ix_consumer_groups_time", "time"),
 )

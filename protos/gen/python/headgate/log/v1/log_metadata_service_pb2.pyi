@@ -1097,19 +1097,23 @@ class AcquireGroupResponse(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The epoch under which it is led."""
     generation: _builtins.int
     """The highest generation that was ever stored."""
+    sequence: _builtins.int
+    """The sequence of the last commit that was stored."""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         generation: _builtins.int = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1197,6 +1201,7 @@ class CommitGroupOffsetsRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that leads the group."""
     group: _builtins.str
@@ -1205,11 +1210,13 @@ class CommitGroupOffsetsRequest(_message.Message):
     """The epoch under which it is led."""
     generation: _builtins.int
     """The generation of the members; never goes back. -1 for a consumer that is no member: what is stored stays."""
+    sequence: _builtins.int
+    """Grows with every commit of a group; the same for each try of one. A commit that comes after a later one was stored is
+    refused with STALE_COMMIT: it was given up by whoever sent it. 0 is not looked at.
+    """
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.GroupOffset]:
-        """What to store. None is fine: the generation is stored, and the group counts as used. The leader of a group that has
-        members says so at least once a day, else its offsets are forgotten after the configured time.
-        """
+        """What to store. None is fine: the generation is stored, and the group counts as used."""
 
     def __init__(
         self,
@@ -1219,10 +1226,11 @@ class CommitGroupOffsetsRequest(_message.Message):
         epoch: _builtins.int = ...,
         generation: _builtins.int = ...,
         offsets: _abc.Iterable[_resources_pb2.GroupOffset] | None = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation", "group", b"group", "offsets", b"offsets", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation", "group", b"group", "offsets", b"offsets", "sequence", b"sequence", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
