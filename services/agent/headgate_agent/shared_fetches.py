@@ -25,6 +25,9 @@ class SharedFetches(Generic[K, V]):
         # A caller that gives up leaves the fetch to the others.
         return await asyncio.shield(task)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._running
+
     def running(self) -> Sequence[asyncio.Task[V]]:
         return tuple(self._running.values())
 

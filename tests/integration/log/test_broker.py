@@ -286,7 +286,7 @@ async def test_a_fetch_waits_for_records_and_reads_several_partitions() -> None:
         found = await asyncio.wait_for(waiting, 5)
         assert [len(part.batches) for part in found] == [0, 1, 0]
         nothing = await broker.fetch([FetchPart(keys[0], 0, 100)], max_wait=0.05, min_bytes=1, max_bytes=100)
-        assert nothing[0].batches == [] and nothing[0].error is None
+        assert not nothing[0].batches and nothing[0].error is None
 
 
 async def test_a_reader_far_behind_evicts_nobodys_tail() -> None:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 MAX_NAME = 255
 _LOOK_EVERY = 0.5
+# Seconds after which it is looked whether a call that was given up, or made again, has come late.
+_LOOKS_BACK = (0.0, 2.0, 8.0, 30.0)
 _NOT_OURS = ("STALE_EPOCH", "SESSION_EXPIRED", "GRANT_CONFLICT")
 
 
@@ -42,6 +44,15 @@ class GroupView:
     protocol_type: str
     protocol: str
     members: Sequence[Member]
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A session that may have been given a group, or may be yet, since when, and how often that was looked at."""
+
+    session: str
+    since: float
+    looks: int = 0
 
 
 class Groups:
@@ -64,8 +75,8 @@ class Groups:
         self._led: dict[str, LedGroup] = {}
         self._loading: SharedFetches[str, LedGroup] = SharedFetches()
         self._releasing: dict[str, asyncio.Task[None]] = {}
-        # Groups that were asked for without an answer, which may be led without knowing it; by the session.
-        self._perhaps: dict[str, str] = {}
+        # Groups that may be led without knowing it.
+        self._doubts: dict[str, _Doubt] = {}
 
     def owner(self, group: str) -> Peer | None:
         return self._placing.owner(group)
@@ -81,12 +92,18 @@ class Groups:
                 unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._forget_after
                 if not ours or unused:
                     self._give_up(led)
-            for group, asked in tuple(self._perhaps.items()):
-                if group in self._led or session not in (None, asked):
-                    del self._perhaps[group]
-                elif session is not None and not self._loading.running() and group not in self._releasing:
-                    del self._perhaps[group]
-                    self._release_soon(group, self._settle(group, session))
+            self._look_back(now, session)
+
+    def _look_back(self, now: float, session: str | None) -> None:
+        """Gives back what came to this agent after it had stopped waiting for it."""
+        for group, doubt in tuple(self._doubts.items()):
+            if session not in (None, doubt.session) or doubt.looks == len(_LOOKS_BACK):
+                del self._doubts[group]
+            elif session is None or now - doubt.since < _LOOKS_BACK[doubt.looks]:
+                continue
+            elif group not in self._led and group not in self._releasing and group not in self._loading:
+                doubt.looks += 1
+                self._release_soon(group, self._settle(group, doubt))
 
     async def leave(self) -> None:
         """Gives up all groups, so that others can lead them at once, and takes no more. Before the session ends."""
@@ -233,7 +250,7 @@ class Groups:
             if grant is not None:
                 self._give_back(group, grant)
             elif error.reason.name not in _NOT_OURS:
-                self._perhaps[group] = session
+                self._doubt(group, session)
             if error.reason.name == "GROUP_LIMIT_EXCEEDED":
                 raise GroupRefused(Refusal.POLICY_VIOLATION, error.message) from error
             self._unavailable(group, error)
@@ -251,7 +268,11 @@ class Groups:
         led.lose(Refusal.NOT_COORDINATOR)
         self._give_back(led.name, led.offsets.grant)
 
+    def _doubt(self, group: str, session: str) -> None:
+        self._doubts[group] = _Doubt(session, self._clock.monotonic())
+
     def _give_back(self, group: str, grant: GroupGrant) -> None:
+        self._doubt(group, grant.session)
         self._release_soon(group, self._release(group, grant))
 
     def _release_soon(self, group: str, work: Coroutine[Any, Any, None]) -> None:
@@ -259,15 +280,15 @@ class Groups:
         self._releasing[group] = release
         release.add_done_callback(lambda _: self._releasing.pop(group, None))
 
-    async def _settle(self, group: str, session: str) -> None:
-        """Gives back a group that the session may have got; what it has keeps its epoch."""
+    async def _settle(self, group: str, doubt: _Doubt) -> None:
+        """Gives back a group that the catalog says is led here. (Who begins to lead it waits until this is over.)"""
         try:
-            grant = await self._catalog.acquire(session, group)
-        except HeadgateError as error:
-            if error.reason.name not in _NOT_OURS:
-                self._perhaps[group] = session
+            stored = await self._catalog.get(group)
+        except HeadgateError:
+            doubt.looks -= 1
             return
-        await self._release(group, grant)
+        if stored is not None and stored.leader == self._agent:
+            await self._release(group, GroupGrant(doubt.session, stored.epoch, stored.generation))
 
     async def _release(self, group: str, grant: GroupGrant) -> None:
         """Until it is done, or the session is another: while it lives, nobody else can lead the group."""
