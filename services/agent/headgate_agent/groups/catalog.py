@@ -43,7 +43,7 @@ class GroupCatalog:
         return GroupGrant(session, answer.epoch, answer.generation, answer.sequence)
 
     async def release(self, group: str, grant: GroupGrant) -> None:
-        """Lets another agent lead the group at once. One try: the end of the session does the same, later."""
+        """Lets another agent lead the group at once. One try."""
         request = log.ReleaseGroupsRequest(session_id=grant.session)
         request.groups.add(group=group, epoch=grant.epoch)
         await self._asking.once(_METADATA["ReleaseGroups"], request, within=self._within)
