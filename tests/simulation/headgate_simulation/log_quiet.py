@@ -117,20 +117,25 @@ def _check(log: LogWorld, row: Row, records: list[Record]) -> None:
 def _check_producers(log: LogWorld, row: Row, found: dict[int, str]) -> None:
     about = (row.key, row.topic)
     idempotent = log.clients.idempotent - log.clients.restarted
+    holes = log.checker.history(row.key).holes
     last: dict[str, int] = {}
+    at: dict[str, int] = {}
     for offset, value in sorted(found.items()):
         producer = producer_of(value)
         if producer in idempotent:
-            if number_of(value) != last.get(producer, number_of(value) - 1) + 1:
+            number, follows = number_of(value), last.get(producer)
+            # What an operator gave up is missing, and nothing of it comes again.
+            missing = any(at.get(producer, -1) < start < offset for start in holes)
+            if follows is not None and not (number == follows + 1 or (missing and number > follows)):
                 fail(
                     "an idempotent producer's records are there once, in order",
-                    f"{value}@{offset} of {row.topic} follows {last.get(producer)}",
+                    f"{value}@{offset} of {row.topic} follows {follows}",
                     about,
                 )
-            last[producer] = number_of(value)
+            last[producer], at[producer] = number, offset
     writer, count = log.clients.committed.get(row.key, ("", 0))
     # What only a lost disk held is in a hole.
-    if count and last.get(writer) != count - 1 and not log.checker.history(row.key).holes:
+    if count and last.get(writer) != count - 1 and not holes:
         fail("a committed batch is there", f"{writer} committed {count}, {row.topic} ends with {last}", about)
     order: dict[str, tuple[int, int]] = {}
     for value, offset in log.promises.of(row.key).offsets.items():

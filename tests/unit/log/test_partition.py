@@ -417,7 +417,7 @@ async def test_offsets_are_reserved_before_they_are_acknowledged() -> None:
     partition = await bench.lead(reserve_ahead=3, segment_age=60)
     for number in range(20):
         await partition.produce(batch(b"%d" % number))
-        assert bench.catalog.reserved >= partition.durable
+        assert bench.catalog.reserved > partition.durable
 
 
 async def test_records_that_are_on_their_way_together_stay_within_what_is_reserved() -> None:
@@ -425,7 +425,7 @@ async def test_records_that_are_on_their_way_together_stay_within_what_is_reserv
     partition = await bench.lead(reserve_ahead=3, segment_age=60)
     for _ in range(5):
         answers = await asyncio.gather(*(partition.produce(batch(b"x", 2)) for _ in range(4)))
-        assert bench.catalog.reserved >= max(answer.next_offset for answer in answers)
+        assert bench.catalog.reserved > max(answer.next_offset for answer in answers)
 
 
 async def test_producers_are_held_back_while_nothing_can_be_uploaded() -> None:

@@ -529,7 +529,7 @@ class Broker:
         released: list[api.ReleasedPartition] = []
         for led in leds:
             part = led.partition
-            flushed = part.committed == part.next
+            flushed = part.committed == part.next and not led.bound_to_volume
             self.retire(led, "released")
             released.append(api.ReleasedPartition(leader=leader_ref(part.key, part.epoch), flushed=flushed))
         if not released or self.session is None:

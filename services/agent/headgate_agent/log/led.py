@@ -57,6 +57,12 @@ class Led:
         part = self.partition
         return Bounds(part.log_start, part.durable, part.epoch)
 
+    @property
+    def bound_to_volume(self) -> bool:
+        """Whether only its write-ahead log says what was committed to it: a new disk would let that in a second time."""
+        wal = self.partition.settings.durability is Durability.WAL
+        return wal and bool(self.topic.pinned_agent) and self.partition.next > 0
+
     def retune(self, topic: api.Topic, limits: PartitionSettings) -> None:
         """Takes over settings that have changed."""
         self.topic = topic

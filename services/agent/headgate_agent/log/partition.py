@@ -274,7 +274,7 @@ class Partition:
         return (
             self._memory.has_room
             and self._tail.unsettled_bytes <= self.settings.max_unflushed_bytes
-            and (self.settings.durability is Durability.OBJECT or self.next + self._claimed + count <= self._reserved)
+            and (self.settings.durability is Durability.OBJECT or self.next + self._claimed + count < self._reserved)
         )
 
     async def _room_for(self, count: int) -> None:
@@ -495,8 +495,11 @@ class Partition:
         self._start_flusher()
 
     async def _reserve_for(self, count: int) -> None:
-        """Makes sure that the offsets to come are ours to acknowledge, whatever happens to this process."""
-        while (end := self.next + self._claimed + count) > self._reserved:
+        """Makes sure that the offsets to come are ours to acknowledge, whatever happens to this process.
+
+        What is reserved is never used up: while more is reserved than segments hold, the partition waits for our volume.
+        """
+        while (end := self.next + self._claimed + count) >= self._reserved:
             if self._reserving is None:
                 self._reserving = asyncio.ensure_future(self._reserve(end + self.settings.reserve_ahead))
             await asyncio.wait((self._reserving,))
