@@ -59,7 +59,7 @@ class Led:
 
     @property
     def bound_to_volume(self) -> bool:
-        """Whether only its write-ahead log says what was committed to it: a new disk would let that in a second time."""
+        """Whether only its write-ahead log says what was committed to it: a new disk would let it in again."""
         wal = self.partition.settings.durability is Durability.WAL
         return wal and bool(self.topic.pinned_agent) and self.partition.next > 0
 

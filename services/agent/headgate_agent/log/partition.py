@@ -497,7 +497,7 @@ class Partition:
     async def _reserve_for(self, count: int) -> None:
         """Makes sure that the offsets to come are ours to acknowledge, whatever happens to this process.
 
-        What is reserved is never used up: while more is reserved than segments hold, the partition waits for our volume.
+        What is reserved is never used up: while more is reserved than segments hold, it waits for our volume.
         """
         while (end := self.next + self._claimed + count) >= self._reserved:
             if self._reserving is None:
