@@ -35,7 +35,8 @@ released; messages may. Further details where they apply:
 | `google.rpc.RetryInfo` | OVERLOADED: after which time to try again |
 
 Retry only `UNAVAILABLE`, with back-off and the same `request_id`: OVERLOADED is told apart from INSUFFICIENT_CAPACITY
-by the code, because trying again does not make room. NOT_LEADER names the leader in the metadata `leader` and in the
+by the code, because trying again does not make room. FETCH_MEMORY_EXHAUSTED comes when a fetch has waited for as long
+as it could; it read nothing, and may be asked again. NOT_LEADER names the leader in the metadata `leader` and in the
 trailer `headgate-leader`.
 """
 

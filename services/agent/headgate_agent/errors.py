@@ -114,7 +114,8 @@ SINK_REFUSED = _r(
 NOT_LEADER = _r(
     "NOT_LEADER",
     StatusCode.UNAVAILABLE,
-    "The process that was asked does not lead: of a partition, `leader` and `address` in the metadata say who does.",
+    "The process that was asked does not lead: of a partition or a consumer group, `leader` and `address` in the "
+    "metadata say who does. Nothing was acknowledged.",
     "Ask the one that is named; where none is, try again a little later.",
 )
 LEASE_CONFLICT = _r(
@@ -170,6 +171,13 @@ DATA_DAMAGED = _r(
     StatusCode.DATA_LOSS,
     "An object that the catalog knows is missing or damaged.",
     "Restore it in the object store, or delete the records before it.",
+)
+FETCH_MEMORY_EXHAUSTED = _r(
+    "FETCH_MEMORY_EXHAUSTED",
+    StatusCode.RESOURCE_EXHAUSTED,
+    "Records that others fetched and have not taken yet fill log.answer_bytes. A fetch waited for room until its "
+    "deadline and read nothing; or a stream was ended because its caller held up others.",
+    "Ask again from the same offset: room is made as answers are taken. If it lasts, raise log.answer_bytes.",
 )
 GROUP_IN_USE = _r(
     "GROUP_IN_USE",

@@ -287,6 +287,7 @@ async def _follow_catalog(
 ) -> None:
     """Begins with what lets go of data that the catalog does not know, once it is certain that it is the data's own:
     with what is in the data folder when the agent has joined, with what is in the object store when that has answered.
+    The folder is this process's own; the store is looked at again and again, and its loss ends the process.
     """
     uid = await member.joined()
     if log is not None:
@@ -295,7 +296,7 @@ async def _follow_catalog(
     if objects is not None and uid:
         await claim(objects, uid, runtime.source, adopt=config.adopt_catalog)
     if log is not None:
-        runtime.supervise(log.upkeep.run(), "upkeep")
+        runtime.supervise(log.upkeep.run(uid), "upkeep")
     if leftovers is not None:
         runtime.supervise(leftovers.run(), "leftovers")
 
@@ -336,6 +337,7 @@ def _log_service(config: AgentConfig, runtime: Runtime, log: AgentLog, groups: G
         name=name,
         groups=make_offsets(name, groups, runtime.transport, config.kafka),
         work=log.work,
+        answers=log.answers,
     )
 
 

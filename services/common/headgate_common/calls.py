@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -181,6 +182,8 @@ class MethodHandler:
         outcome = _CANCELLED
         call = _call_of(context)
         task = _current_task()
+        cut = _CutOff(task)
+        call.on_cut_off = cut
         lane.tasks.add(task)
         try:
             self._check_open()
@@ -193,9 +196,10 @@ class MethodHandler:
         except HeadgateError as raised:
             outcome, error = raised.reason.name, raised
         except asyncio.CancelledError:
-            if not desk.draining or context.cancelled():
+            if context.cancelled() or not (cut.error or desk.draining):
                 raise
-            outcome, error = SHUTTING_DOWN.name, desk.shutting_down()
+            error = cut.error or desk.shutting_down()
+            outcome = error.reason.name
         except Exception as broken:
             outcome, error = INTERNAL.name, self._dispatcher.defect(self.path, broken)
         finally:
@@ -252,6 +256,19 @@ class MethodHandler:
         )
 
 
+class _CutOff:
+    """`Call.on_cut_off` of a stream that this task serves."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self.error: HeadgateError | None = None
+
+    def __call__(self, error: HeadgateError) -> None:
+        if self.error is None:
+            self.error = error
+            self._task.cancel()
+
+
 class Router(grpc.GenericRpcHandler):
     """Finds the handler of a call when its headers have arrived, and refuses what need not be read."""
 
@@ -304,7 +321,16 @@ def _refusing(error: HeadgateError) -> Handler:
 def _call_of(context: Context) -> Call:
     metadata = context.invocation_metadata() or ()
     texts = {key: value for key, value in metadata if isinstance(value, str)}
-    return Call(peer=context.peer(), metadata=texts, timeout=context.time_remaining())
+    call = Call(peer=context.peer(), metadata=texts, timeout=context.time_remaining())
+    # An answer is done with when the connection has taken all of it, or is gone.
+    call.on_sent = partial(_when_done, context)
+    return call
+
+
+def _when_done(context: Context, release: Callable[[], None]) -> None:
+    # The stubs ask for a class that gRPC does not have.
+    done: Any = lambda _: release()  # noqa: E731
+    context.add_done_callback(done)
 
 
 def _current_task() -> asyncio.Task[Any]:

@@ -68,6 +68,23 @@ class Call:
     timeout: float | None = None
     # Told to the caller beside the answer, such as where the leading coordinator is: lower-case names, ASCII values.
     trailers: dict[str, str] = field(default_factory=dict)
+    # These are of a transport where an answer may wait for its caller; see `when_sent` and `cut_off`.
+    on_sent: Callable[[Callable[[], None]], None] | None = None
+    on_cut_off: Callable[[HeadgateError], None] | None = None
+
+    def when_sent(self, release: Callable[[], None]) -> None:
+        """Has `release` called once, when the one answer has been sent or never will be: to give back what it takes
+        until then. At once where nothing lies between a service and its caller."""
+        if self.on_sent is None:
+            release()
+        else:
+            self.on_sent(release)
+
+    def cut_off(self, error: HeadgateError) -> None:
+        """Ends a stream with the error while it waits for its caller to take what was sent. Without effect where a
+        caller does not hold up its server."""
+        if self.on_cut_off is not None:
+            self.on_cut_off(error)
 
 
 class Transport(Protocol):

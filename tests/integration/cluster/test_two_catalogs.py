@@ -20,6 +20,8 @@ from tests.servers.process import Command, ServerProcess, free_port
 
 # What the catalog does not know goes as soon as somebody looks.
 _EAGER = ("--set", "log.orphan_interval=100ms", "--set", "log.orphan_grace=0s", "--set", "log.wal_interval=100ms")
+# So that only the look at whose the store is comes soon.
+_PATIENT = ("--set", "log.orphan_interval=1h", "--set", "log.orphan_grace=1h", "--set", "log.retention_interval=100ms")
 _ORPHAN = "topic-of-nobody/records.seg"
 _RECORD = b"an acknowledged record"
 _MARKS = ("headgate-catalog", "headgate-store")
@@ -59,9 +61,12 @@ class Place:
 
 
 @contextmanager
-def running(place: Place, coordinator: str, *more: str) -> Iterator[ServerProcess]:
+def running(
+    place: Place, coordinator: str, *more: str, data: str = "data", log_name: str = "agent.log"
+) -> Iterator[ServerProcess]:
     """An agent that has registered."""
-    command = Command(name="agent", arguments=place.arguments(coordinator, *more), log=place.folder / "agent.log")
+    arguments = place.arguments(coordinator, *more, data=data)
+    command = Command(name="agent", arguments=arguments, log=place.folder / log_name)
     process = ServerProcess(command)
     client = Client(coordinator)
     try:
@@ -144,3 +149,24 @@ def test_a_catalog_that_is_exchanged_under_a_running_agent_ends_it_before_anythi
             eventually(lambda: "CATALOG_MISMATCH" in (tmp_path / "agent.log").read_text())
             eventually(lambda: not Path(f"/proc/{process.pid}").exists())
         assert before.items() <= place.files().items()
+
+
+def test_a_store_that_is_adopted_under_a_running_agent_ends_it_with_the_line_of_the_start(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    other = Place(tmp_path)
+    with ExitStack() as stack:
+        one, two = (
+            stack.enter_context(running_coordinator(tmp_path, f"sqlite:///{tmp_path / name}.db", name=name))
+            for name in ("one", "two")
+        )
+        process = stack.enter_context(running(place, one.address, *_PATIENT))
+        eventually((tmp_path / "objects" / "headgate-catalog").exists)
+        adopting = running(other, two.address, *_PATIENT, "--adopt-catalog", data="other", log_name="other.log")
+        adopted = stack.enter_context(adopting)
+        eventually(lambda: not Path(f"/proc/{process.pid}").exists())
+        last = (tmp_path / "agent.log").read_text().splitlines()[-1]
+        assert last.startswith("headgate-agent: CATALOG_MISMATCH: ") and "--adopt-catalog" in last
+        eventually(lambda: [agent.present for agent in agents(Client(one.address))] == [False])
+        again = refusal(place, one.address)
+        assert "CATALOG_MISMATCH" in again, "and so does the next one on its folder"
+        assert Path(f"/proc/{adopted.pid}").exists()

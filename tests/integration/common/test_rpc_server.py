@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -42,9 +42,11 @@ from headgate_common.tracing import Tracing
 from headgate_common.transport import Client, GrpcTransport
 from tests.integration.common.serving import serving
 from tests.servers.process import free_port
+from tests.servers.tcp_proxy import tcp_proxy
 from tests.unit.common.transport_contract import (
     FRAGMENTS,
     REASONS,
+    REFUSED,
     START,
     STATUS,
     WATCH,
@@ -227,6 +229,78 @@ async def test_a_callers_own_deadline_may_be_longer_than_the_default(transport: 
         await asyncio.sleep(0.1)
         toy.release.set()
         await call
+
+
+class Held(ToyWatch):
+    """A stream of large messages that notes how it ends, and can be cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call: Call | None = None
+        self.begun = 0
+
+    async def watch(self, request: Any, call: Call) -> AsyncGenerator[Any, None]:
+        self.call = call
+        try:
+            while True:
+                self.begun += 1
+                snapshot = catalog.WatchSnapshot()
+                snapshot.resources.add().sink.name = "x" * 1_000_000
+                yield catalog.WatchResponse(snapshot=snapshot)
+        finally:
+            self.closed += 1
+
+
+class Weighty(ToyFragments):
+    """Answers with megabytes, and notes when they have been sent."""
+
+    sent = 0
+
+    async def get_status(self, request: Any, call: Call) -> Any:
+        call.when_sent(self._sent)
+        if request.since == 0:
+            raise HeadgateError(INTERNAL, "there is no answer")
+        return cluster.GetStatusResponse(incarnation="x" * 10_000_000)
+
+    def _sent(self) -> None:
+        self.sent += 1
+
+
+async def test_an_answer_is_sent_when_the_caller_has_taken_all_of_it_or_is_gone(transport: GrpcTransport) -> None:
+    toy = Weighty()
+    async with serving([toy]) as served:
+        with tcp_proxy(served.address) as proxy:
+            await failure(transport.call(proxy.address, STATUS, status_request(0), timeout=20))
+            await eventually(lambda: toy.sent == 1)
+            await transport.call(proxy.address, STATUS, status_request(1), timeout=20)
+            await eventually(lambda: toy.sent == 2)
+            proxy.slow = 0.2
+            late = asyncio.ensure_future(transport.call(proxy.address, STATUS, status_request(1), timeout=60))
+            given_up = asyncio.ensure_future(transport.call(proxy.address, STATUS, status_request(1), timeout=2))
+            await asyncio.sleep(1)
+            assert toy.sent == 2, "it is on its way"
+            assert (await failure(given_up)).reason is DEADLINE_EXCEEDED
+            await eventually(lambda: toy.sent == 3)
+            proxy.slow = 0.0
+            await late
+            await eventually(lambda: toy.sent == 4)
+
+
+async def test_a_stream_whose_caller_takes_nothing_can_be_cut_off_and_it_is_told_why(transport: GrpcTransport) -> None:
+    toy = Held()
+    async with serving([toy]) as served:
+        stream: Any = transport.stream(served.address, WATCHING, catalog.WatchRequest(), timeout=None)
+        await anext(stream)
+        before = -1
+        while toy.begun != before:
+            before = toy.begun
+            await asyncio.sleep(0.3)
+        assert toy.call is not None
+        toy.call.cut_off(HeadgateError(REFUSED, "others wait"))
+        await eventually(lambda: toy.closed == 1)
+        await eventually(lambda: served.sample("headgate_rpc_in_flight", kind="stream") == 0)
+        error = await failure(collect(stream, []))
+        assert (error.reason, error.message) == (REFUSED, "others wait")
 
 
 async def test_draining_finishes_calls_refuses_new_ones_and_ends_streams(transport: GrpcTransport) -> None:

@@ -74,7 +74,7 @@ class _PeerOffsets:
     def __init__(self, view: ClusterView, transport: Transport, source: random.Random) -> None:
         self._view, self._transport, self._random = view, transport, source
 
-    async def commit(self, group: str, offsets: Sequence[api.GroupOffset]) -> None:
+    async def commit(self, group: str, offsets: Sequence[api.GroupOffset], *, local_only: bool = False) -> None:
         request = api.CommitOffsetsRequest(group=group, offsets=offsets)
         await self._transport.call(self._address(), _LOG["CommitOffsets"], request, timeout=_PATIENCE)
 

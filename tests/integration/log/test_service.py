@@ -290,13 +290,39 @@ async def test_a_stream_of_fetches_brings_what_comes_and_says_what_fails() -> No
             await stream.aclose()
 
 
+async def test_an_agent_that_passes_a_fetch_on_holds_what_it_brought_and_nothing_while_it_waits() -> None:
+    async with log_cluster("a", "b") as cluster:
+        topic = await cluster.create("orders", 1)
+        leader = cluster.leader(PartitionKey(topic.uid, 0))
+        other = other_than(cluster, leader.name)
+        here, there = (agent.service._answers.memory for agent in (other, leader))
+        untaken: list[Any] = []
+        request = fetch_request("orders", 0, offset=0)
+        request.max_wait.FromSeconds(10)
+        before = cluster.wires.calls["Fetch"]
+        waiting = asyncio.ensure_future(other.service.fetch_records(request, Call(timeout=20, on_sent=untaken.append)))
+        tail = other.service.tail_records(api.TailRecordsRequest(topic="orders"), Call())
+        following = asyncio.ensure_future(anext(tail))
+        await cluster.until(lambda: cluster.wires.calls["Fetch"] == before + 4, "both to wait at the leader")
+        await asyncio.sleep(0.1)
+        assert (here.used, there.used) == (0, 0)
+        await produce(leader, "orders", record(b"x" * 1000))
+        assert [one.value for one in (await waiting).records] == [b"x" * 1000]
+        assert [one.value for one in (await following).records] == [b"x" * 1000]
+        assert here.used > 2000 and there.used == 0
+        untaken.pop()()
+        assert 1000 < here.used < 2000
+        await tail.aclose()
+        assert here.used == 0
+
+
 class Kept:
     """Offsets of groups, kept in memory."""
 
     def __init__(self) -> None:
         self.offsets: dict[str, list[api.GroupOffset]] = {}
 
-    async def commit(self, group: str, offsets: Sequence[api.GroupOffset]) -> None:
+    async def commit(self, group: str, offsets: Sequence[api.GroupOffset], *, local_only: bool = False) -> None:
         self.offsets.setdefault(group, []).extend(offsets)
 
     async def read(self, group: str) -> Sequence[api.GroupOffset]:

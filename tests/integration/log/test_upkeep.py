@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -10,11 +11,15 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from headgate.log import v1 as api
+from headgate_agent.errors import CATALOG_MISMATCH
 from headgate_agent.log.access import FetchPart
-from headgate_agent.log.contract import PartitionKey, SegmentInfo
+from headgate_agent.log.contract import NotLeader, PartitionKey, SegmentInfo
 from headgate_agent.log.objects import ObjectStoreFailed
+from headgate_agent.log.store_identity import claim
 from headgate_agent.log.upkeep import UpkeepSettings, small_run
 from headgate_common.clock import SystemClock
+from headgate_common.errors import HeadgateError
+from headgate_common.ids import RandomIds
 from tests.integration.log.kit import LogAgent, LogCluster, log_cluster
 from tests.integration.log.test_broker import batch, produce, read_all
 
@@ -283,3 +288,62 @@ def test_what_is_merged_is_small_adjacent_and_of_one_epoch() -> None:
     assert [one.base_offset for one in small_run(hole, settings)] == [10, 11, 12]
     bounded = UpkeepSettings(merge_least=3, merge_below=100, merge_most=45)
     assert [one.base_offset for one in small_run([info(base) for base in range(9)], bounded)] == [0, 1, 2, 3]
+
+
+EAGER = UpkeepSettings(retention_interval=0.02, orphan_interval=0.02, orphan_grace=0.0, wal_interval=0.02)
+ONE, TWO = (RandomIds().uid("catalog") for _ in range(2))
+
+
+async def test_an_agent_whose_store_is_given_to_another_catalog_stops_at_once_and_deletes_nothing_of_it() -> None:
+    async with log_cluster("a", upkeep_settings=EAGER) as cluster:
+        topic = await cluster.create("orders", wal=True, segment_age=Duration(seconds=3600))
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await claim(cluster.objects, ONE, random.Random())
+        running = asyncio.ensure_future(agent.upkeep.run(ONE))
+        await produce(cluster, key, batch(b"acknowledged"))
+        await cluster.objects.create(f"{topic.uid}/orphan", [b"of nobody"])
+        await cluster.until(lambda: f"{topic.uid}/orphan" not in cluster.objects.objects, "the orphan to go")
+        await claim(cluster.objects, TWO, random.Random(), adopt=True)
+        await cluster.objects.create("topic-of-two/0/segment", [b"the other catalog knows it"])
+        with pytest.raises(HeadgateError) as ended:
+            async with asyncio.timeout(10):
+                await running
+        assert ended.value.reason is CATALOG_MISMATCH
+        assert TWO in ended.value.message and "--adopt-catalog" in ended.value.message
+        with pytest.raises(NotLeader):
+            await agent.broker.produce(key, batch(b"too late"))
+        await cluster.until(lambda: key in agent.broker.held, "what only the disk has to be kept there")
+        await agent.broker.leave()
+        await asyncio.sleep(0.2)
+        assert not agent.broker.led, "it takes no lead again"
+        assert set(cluster.objects.objects) == {"headgate-catalog", "topic-of-two/0/segment"}
+
+
+async def test_while_nobody_can_say_whose_a_store_is_nothing_is_collected_and_the_agent_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with log_cluster("a", upkeep_settings=EAGER) as cluster:
+        topic = await cluster.create("orders")
+        agent = cluster.agents["a"]
+        await claim(cluster.objects, ONE, random.Random())
+        read = cluster.objects.read
+        failed = 0
+
+        async def fails(key: str, start: int, length: int) -> bytes:
+            nonlocal failed
+            failed += 1
+            raise ObjectStoreFailed("it is away")
+
+        monkeypatch.setattr(cluster.objects, "read", fails)
+        running = asyncio.ensure_future(agent.upkeep.run(ONE))
+        orphan = f"{topic.uid}/orphan"
+        await cluster.objects.create(orphan, [b"of nobody"])
+        await cluster.until(lambda: failed > 10, "it to be looked at")
+        assert orphan in cluster.objects.objects and not running.done()
+        # Without its mark it is nobody else's.
+        monkeypatch.setattr(cluster.objects, "read", read)
+        await cluster.objects.delete("headgate-catalog")
+        await cluster.until(lambda: orphan not in cluster.objects.objects, "the orphan to go")
+        assert not running.done() and agent.leads() == {("orders", 0)}
+        running.cancel()

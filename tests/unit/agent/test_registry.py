@@ -9,7 +9,7 @@ import pytest
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
-from headgate_agent.errors import OBJECT_STORE_UNAVAILABLE
+from headgate_agent.errors import JOURNAL_UNAVAILABLE, OBJECT_STORE_UNAVAILABLE
 from headgate_agent.fragments import registry as registry_module
 from headgate_agent.fragments.journal import MemoryJournal
 from headgate_agent.fragments.registry import FragmentRegistry
@@ -179,6 +179,43 @@ async def test_a_lower_term_is_refused_in_every_command_also_after_a_restart() -
     again = await agent.restart()
     assert (await refused(again.status(term=4))).reason.name == "STALE_TERM"
     assert (await again.status(term=5)).full
+
+
+class FailingOnce(MemoryJournal):
+    """Refuses one append."""
+
+    fails = False
+
+    async def append(self, record: bytes) -> None:
+        if self.fails:
+            self.fails = False
+            raise HeadgateError(JOURNAL_UNAVAILABLE, "the disk is full")
+        await super().append(record)
+
+
+async def test_a_term_that_could_not_be_written_is_written_with_the_next_command() -> None:
+    journal = FailingOnce()
+    agent = await Agent(journal).open()
+    await agent.register(term=1)
+    journal.fails = True
+    assert (await refused(agent.start(term=2))).reason.name == "JOURNAL_UNAVAILABLE"
+    assert (await refused(agent.start(term=1))).reason.name == "STALE_TERM"
+    await agent.start(term=2)
+    again = await agent.restart()
+    assert (await refused(again.status(term=1))).reason.name == "STALE_TERM"
+
+
+async def test_a_fragment_that_is_forgotten_again_in_a_later_term_stays_forgotten_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry_module, "SLACK", 5)
+    agent = await Agent().open()
+    await agent.unregister("f", term=1)
+    await agent.unregister("f", term=2)
+    for number in range(20):
+        await agent.register(f"g{number}", term=2)
+        await agent.unregister(f"g{number}", term=2)
+    assert (await refused(agent.register("f", term=2))).reason.name == "STALE_EPOCH"
 
 
 async def test_a_status_question_alone_is_enough_to_shut_a_former_leader_out() -> None:

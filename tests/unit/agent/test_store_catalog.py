@@ -12,7 +12,7 @@ from headgate_agent.errors import CATALOG_MISMATCH
 from headgate_agent.log import store_identity
 from headgate_agent.log.local_objects import LocalObjects
 from headgate_agent.log.objects import ObjectStoreFailed
-from headgate_agent.log.store_identity import catalog_of, claim, identity
+from headgate_agent.log.store_identity import catalog_of, claim, identity, still_of
 from headgate_common.backoff import Backoff
 from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
@@ -83,3 +83,18 @@ async def test_a_store_that_does_not_answer_is_waited_for_and_never_taken_for_un
     with pytest.raises(HeadgateError):
         await claim(objects, TWO, random.Random())
     assert objects.failures == 0
+
+
+async def test_a_store_stays_of_its_catalog_until_another_has_taken_it(objects: Failing) -> None:
+    await still_of(objects, ONE)
+    assert await catalog_of(objects) == "", "looking claims nothing"
+    await claim(objects, ONE, random.Random())
+    await still_of(objects, ONE)
+    objects.failures = 1
+    with pytest.raises(ObjectStoreFailed):
+        await still_of(objects, ONE)
+    await claim(objects, TWO, random.Random(), adopt=True)
+    with pytest.raises(HeadgateError) as refused:
+        await still_of(objects, ONE)
+    assert refused.value.reason is CATALOG_MISMATCH
+    await still_of(objects, TWO)

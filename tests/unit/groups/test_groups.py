@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from headgate.log import v1 as log
+from headgate_agent.errors import NOT_LEADER
 from headgate_agent.groups.events import (
     GroupRefused,
     GroupState,
@@ -22,6 +24,7 @@ from headgate_agent.groups.events import (
     Synced,
 )
 from headgate_agent.groups.groups import Groups
+from headgate_common.dispatch import Method
 from headgate_common.errors import HeadgateError
 from tests.unit.kafka.kit import COORDINATOR, Agent, Cluster, running_cluster
 from tests.unit.kafka.test_every_version import create
@@ -229,6 +232,47 @@ def test_consumers_without_a_group_commit_through_any_agent(cluster: Cluster) ->
             with pytest.raises(HeadgateError) as caught:
                 await agent.offsets.commit(group, [offset(9)])
             assert caught.value.reason.name == "GROUP_IN_USE"
+
+    group = led_by(cluster, "agent-0")
+    cluster.run(scenario())
+
+
+def test_a_commit_is_passed_on_once_though_agents_do_not_agree_on_who_leads(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    call = cluster.transport.call
+
+    async def counted(address: str, method: Method, request: Any, *, timeout: float) -> Any:
+        calls.extend([address] * (method.name == "CommitOffsets"))
+        return await call(address, method, request, timeout=timeout)
+
+    async def scenario() -> None:
+        zero, one = cluster.agents.values()
+        peers = {agent.name: zero.broker.view.peer(agent.name) for agent in (zero, one)}
+        monkeypatch.setattr(cluster.transport, "call", counted)
+        # Each takes the other for the leader.
+        monkeypatch.setattr(zero.groups._placing, "owner", lambda group: peers[one.name])
+        monkeypatch.setattr(one.groups._placing, "owner", lambda group: peers[zero.name])
+        for agent, other in ((zero, one), (one, zero)):
+            with pytest.raises(HeadgateError) as caught:
+                await agent.offsets.commit("g", [offset(1)])
+            assert caught.value.reason is NOT_LEADER, "a client tries again"
+            assert caught.value.metadata == {"leader": agent.name, "address": f"{agent.name}:7410"}
+            assert calls == [f"{other.name}:7410"]
+            calls.clear()
+        # They agree again, and the same call is stored.
+        monkeypatch.undo()
+        await zero.offsets.commit("g", [offset(1)])
+        assert await offsets_of(leader(cluster, "g"), "g") == {0: 1}
+
+    cluster.run(scenario())
+
+
+def test_many_commits_at_once_are_passed_on(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        other = cluster.agents["agent-1"]
+        await asyncio.gather(*(other.offsets.commit(group, [offset(number)]) for number in range(50)))
 
     group = led_by(cluster, "agent-0")
     cluster.run(scenario())

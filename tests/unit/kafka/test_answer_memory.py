@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headgate_agent.kafka.answer_memory import AnswerMemory, Share
 from headgate_agent.kafka.codec import Header
 from headgate_agent.kafka.config import KafkaLimits
 from headgate_agent.kafka.connection import Budget, Connection
 from headgate_agent.kafka.outgoing import Outgoing, Reply
+from headgate_agent.log.answer_memory import AnswerMemory, Share
 from tests.unit.kafka.wire import frame
 
 MIB = 1 << 20

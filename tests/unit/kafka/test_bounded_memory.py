@@ -13,8 +13,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headgate_agent.kafka.answer_memory import AnswerMemory
 from headgate_agent.kafka.config import KafkaLimits
+from headgate_agent.log.answer_memory import AnswerMemory
 from headgate_agent.log.led import Led
 from tests.unit.kafka.kit import Cluster, running_cluster
 from tests.unit.kafka.test_every_version import create, produce

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from headgate_agent.kafka.brokers import Brokers
+from headgate_agent.kafka.brokers import NO_NODE, Brokers
 from headgate_agent.log.access import ClusterView, Peer
 from headgate_common.clock import SystemClock
 
@@ -51,3 +52,23 @@ def test_one_that_came_back_elsewhere_is_listed_there() -> None:
 
 def test_one_without_a_kafka_port_is_no_broker() -> None:
     assert Brokers(cast(ClusterView, Peers(peer("a", 1, ""))), HandClock(), 10.0).listed() == []
+
+
+async def test_the_controller_is_the_agent_itself_or_another_that_is_there() -> None:
+    view = Peers(peer("a", 1), peer("b", 2))
+    brokers = Brokers(cast(ClusterView, view), HandClock(), 10.0)
+    assert await brokers.controller("b", 1.0) == 2
+    view.known["b"] = replace(view.known["b"], present=False)
+    assert await brokers.controller("b", 1.0) == 1
+
+
+async def test_who_asks_just_after_a_start_is_told_of_a_controller_when_there_is_one() -> None:
+    view = Peers(replace(peer("a", 1), present=False))
+    brokers = Brokers(cast(ClusterView, view), HandClock(), 10.0)
+    asking = asyncio.ensure_future(brokers.controller("a", 30.0))
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    view.known["a"] = peer("a", 1)
+    assert await asking == 1
+    view.known.clear()
+    assert await brokers.controller("a", 0.1) == NO_NODE

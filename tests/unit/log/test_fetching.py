@@ -121,9 +121,10 @@ class Room:
     def __init__(self, free: int) -> None:
         self.free, self.kept = free, 0
 
-    async def take(self, wanted: int) -> int:
+    async def take(self, wanted: int, within: float) -> int:
         if not self.free:
-            await asyncio.Event().wait()
+            await asyncio.sleep(within)
+            raise TimeoutError
         return min(wanted, self.free)
 
     def keep(self, size: int) -> None:

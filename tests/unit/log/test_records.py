@@ -124,3 +124,14 @@ def test_batches_that_follow_each_other_are_all_read() -> None:
     data = b"".join(pack([PlainRecord(None, b"x" * 100, 1) for _ in range(9)], 300))
     assert len(list(headers(data))) > 2
     assert len(list(unpack_batches(data))) == 9
+
+
+def test_large_values_stand_between_small_ones_with_a_crc_that_holds() -> None:
+    large = bytes(range(256)) * 1024
+    values = [b"a", large, None, large, b"", b"z"]
+    records = [PlainRecord(b"k", value, 7 + n, (("h", b"v"),)) for n, value in enumerate(values)]
+    (batch,) = pack(records, 1 << 30)
+    check_crc(batch, header_at(batch, 0))
+    found = list(unpack_batches(batch))
+    assert [(one.key, one.value, one.timestamp) for one in found] == [(b"k", v, 7 + n) for n, v in enumerate(values)]
+    assert all(one.headers == (("h", b"v"),) for one in found)

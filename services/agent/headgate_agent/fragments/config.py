@@ -20,7 +20,7 @@ class FragmentConfig:
         "What TCP sources may connect to, as host:port: a name with `*` in it, an address, a network such as "
         "10.0.0.0/8, and a port or `*`. None: no TCP source runs here.",
     )
-    block_bytes: Bytes = setting(2**20, "How much of a file is decoded at once, into one Arrow batch.", minimum=64)
+    block_bytes: Bytes = setting(4 * 2**20, "How much of a file is decoded at once, into one Arrow batch.", minimum=64)
     step_bytes: Bytes = setting(4 * 2**20, "How much of it is read before rows are appended to the edge.", minimum=64)
     linger: Seconds = setting(
         0.05, "How long rows of a slow source wait for more, to be appended to the edge together.", minimum=0.0

@@ -219,8 +219,8 @@ def write_record(batch: pa.RecordBatch) -> bytes:
 
 
 def _packed(batches: Sequence[pa.RecordBatch], now: int) -> bytes:
-    records = [write_record(batch) for batch in batches]
-    return b"".join(one for record in records for one in pack([PlainRecord(None, record, now)], len(record)))
+    packed = [one for batch in batches for one in pack([PlainRecord(None, write_record(batch), now)], 1)]
+    return packed[0] if len(packed) == 1 else b"".join(packed)
 
 
 def _error_batch(errors: Sequence[ErrorRow]) -> pa.RecordBatch:

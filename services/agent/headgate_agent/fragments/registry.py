@@ -49,6 +49,8 @@ class FragmentRegistry:
     def __init__(self, *, incarnation: str, runner: Runner, journal: Journal, clock: Clock) -> None:
         self.incarnation = incarnation
         self.term = 0
+        # The highest one that the journal has: a term is obeyed at once, its commands when it is kept.
+        self._kept_term = 0
         self._runner = runner
         self._journal = journal
         self._clock = clock
@@ -93,6 +95,7 @@ class FragmentRegistry:
         self._records = len(records)
         restored = replay(records, self._clock.wall())
         self.term, self._tombstones, self._held = restored.term, restored.tombstones, restored.held
+        self._kept_term = self.term
         for held in self._held.values():
             held.version = self._next_version()
         for held in self._held.values():
@@ -131,9 +134,13 @@ class FragmentRegistry:
 
     async def saw_term(self, term: int) -> None:
         """Remembers a term that leads, whoever told of it."""
-        if term > self.term:
-            self.term = term
-            await self._commit(b"T", cluster.Command(term=term), lambda: None)
+        self.term = max(self.term, term)
+
+        def kept() -> None:
+            self._kept_term = max(self._kept_term, term)
+
+        if term > self._kept_term:
+            await self._commit(b"T", cluster.Command(term=term), kept)
 
     async def status(
         self, request: cluster.GetStatusRequest, resources: catalog.AgentResources
@@ -262,7 +269,7 @@ class FragmentRegistry:
         """Leaves a tombstone, so that nothing of this epoch or a lower one comes back."""
         held = self._held.get(ref.uid)
         forgotten = self._tombstones.get(ref.uid)
-        if held is None and forgotten is not None and forgotten[0] >= ref.epoch:
+        if held is None and forgotten is not None and forgotten >= (ref.epoch, term):
             return
         if held is not None and held.run is not None:
             await held.run.stop()
@@ -374,9 +381,10 @@ class FragmentRegistry:
                 await self._quiet.wait_for(lambda: not self._appending)
             current = [(uid, tomb) for uid, tomb in self._tombstones.items() if tomb[1] >= self.term]
             self._tombstones = dict(current[-TOMBSTONES:])
-            records = snapshot(self.term, self._tombstones, self._held.values())
+            term = self.term
+            records = snapshot(term, self._tombstones, self._held.values())
             await self._journal.rewrite(records)
-            self._records = len(records)
+            self._records, self._kept_term = len(records), max(self._kept_term, term)
         except HeadgateError as error:
             # The old journal is complete; it only stays longer than it should.
             log.warning("the journal could not be compacted", extra={"error": str(error)})

@@ -29,10 +29,19 @@ from headgate_common.errors import HeadgateError
 log = logging.getLogger(__name__)
 
 MAX_NAME = 255
-_LOOK_EVERY = 0.5
-# Seconds after which it is looked whether a call that was given up, or made again, has come late.
-_LOOKS_BACK = (0.0, 2.0, 8.0, 30.0)
 _NOT_OURS = ("STALE_EPOCH", "SESSION_EXPIRED", "GRANT_CONFLICT")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimings:
+    """In seconds, on the agent's monotonic clock."""
+
+    # Groups without members leave memory after so long without a request; their offsets are in the catalog.
+    forget_after: float = 600.0
+    # How often it is looked whether groups fall to another agent, and a grant that was not given back is tried again.
+    look_interval: float = 0.5
+    # After these times it is looked whether a call that was given up, or made again, has come late.
+    looks_back: Sequence[float] = (0.0, 2.0, 8.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +73,11 @@ class Groups:
         session: Callable[[], str | None],
         rules: Rules,
         clock: Clock,
-        forget_after: float = 600.0,
+        timings: GroupTimings | None = None,
     ) -> None:
-        """`session` is this agent's session while it is certainly alive, else None. Groups without members leave memory
-        after `forget_after` seconds without a request; their offsets are in the catalog."""
+        """`session` is this agent's session while it is certainly alive, else None."""
         self._agent, self._view, self._catalog, self._session = agent, view, catalog, session
-        self._rules, self._clock, self._forget_after = rules, clock, forget_after
+        self._rules, self._clock, self._timings = rules, clock, timings or GroupTimings()
         self._leaving = False
         self._placing = GroupPlacing(view)
         self._led: dict[str, LedGroup] = {}
@@ -84,22 +92,23 @@ class Groups:
     async def run(self) -> None:
         """Gives up groups that fall to another agent, until it is cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(self._timings.look_interval)
             now, session = self._clock.monotonic(), self._session()
             for led in tuple(self._led.values()):
                 owner = self.owner(led.name)
                 ours = session == led.offsets.grant.session and owner is not None and owner.name == self._agent
-                unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._forget_after
+                unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._timings.forget_after
                 if not ours or unused:
                     self._give_up(led)
             self._look_back(now, session)
 
     def _look_back(self, now: float, session: str | None) -> None:
         """Gives back what came to this agent after it had stopped waiting for it."""
+        looks_back = self._timings.looks_back
         for group, doubt in tuple(self._doubts.items()):
-            if session not in (None, doubt.session) or doubt.looks == len(_LOOKS_BACK):
+            if session not in (None, doubt.session) or doubt.looks == len(looks_back):
                 del self._doubts[group]
-            elif session is None or now - doubt.since < _LOOKS_BACK[doubt.looks]:
+            elif session is None or now - doubt.since < looks_back[doubt.looks]:
                 continue
             elif group not in self._led and group not in self._releasing and group not in self._loading:
                 doubt.looks += 1
@@ -300,7 +309,7 @@ class Groups:
                 log.info("group not released", extra={"group": group, "error": str(error)})
                 if error.reason.name == "SESSION_EXPIRED":
                     return
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(self._timings.look_interval)
 
     def _unavailable(self, group: str, error: HeadgateError) -> NoReturn:
         log.warning("group not available", extra={"group": group, "error": str(error)})

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headgate.log import v1 as log
 from headgate_agent.kafka import settings
 from headgate_agent.kafka.catalog import TopicCatalog
-from headgate_agent.kafka.codec import Values, milliseconds
+from headgate_agent.kafka.codec import Values
 from headgate_agent.kafka.config import KafkaConfig
 from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.request import Request
@@ -18,7 +18,6 @@ from headgate_agent.kafka.topics import TopicNames, topic_id, valid_name
 
 _DEFAULT = -1
 _CONFIG_SOURCE_TOPIC = 1
-_LEAST_SECONDS = 1.0
 
 
 class Admin:
@@ -26,7 +25,7 @@ class Admin:
         self._topics, self._catalog, self._config = topics, catalog, config
 
     async def create_topics(self, request: Request) -> Values:
-        within = self._within(request.body.timeout)
+        within = request.within(self._config.limits.admin_timeout)
         names = Counter(topic.name for topic in request.body.topics)
         results: list[dict[str, Any]] = []
         for topic in request.body.topics:
@@ -56,7 +55,7 @@ class Admin:
         return await self._catalog.create(request, within)
 
     async def delete_topics(self, request: Request) -> Values:
-        within = self._within(request.body.timeout)
+        within = request.within(self._config.limits.admin_timeout)
         wanted: list[tuple[str | None, Any]] = [(name, None) for name in request.get("topic_names", ())]
         wanted += [(topic.name, topic.topic_id) for topic in request.get("topics", ())]
         responses: list[dict[str, Any]] = []
@@ -97,9 +96,6 @@ class Admin:
             raise KafkaError(ErrorCode.transactional_id_authorization_failed, "transactions are not supported")
         producer_id = await self._catalog.producer_id(self._config.limits.admin_timeout)
         return {"producer_id": producer_id, "producer_epoch": 0}
-
-    def _within(self, timeout: Any) -> float:
-        return max(_LEAST_SECONDS, min(milliseconds(timeout) / 1000, self._config.limits.admin_timeout))
 
 
 def _creation(topic: Any, config: KafkaConfig, validate_only: bool) -> log.CreateTopicRequest:

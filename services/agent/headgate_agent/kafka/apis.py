@@ -79,7 +79,15 @@ CREATE_TOPICS = Api(
 DELETE_TOPICS = Api(
     20, "DeleteTopics", "delete_topics", 1, 6, "TOPIC_DELETION_DISABLED while something uses the topic."
 )
-DELETE_RECORDS = Api(21, "DeleteRecords", "delete_records", 0, 2)
+DELETE_RECORDS = Api(
+    21,
+    "DeleteRecords",
+    "delete_records",
+    0,
+    2,
+    "Partitions are done at once. One that is not done in the client's time, a second at least and `admin_timeout` at "
+    "most, is REQUEST_TIMED_OUT: it may have happened, and may be asked for again.",
+)
 INIT_PRODUCER_ID = Api(
     22,
     "InitProducerId",

@@ -44,6 +44,12 @@ class KafkaLimits:
         "get less at once, and wait.",
         minimum=2**20,
     )
+    metadata_wait: Seconds = setting(
+        5.0,
+        "How long a client that asks who is there waits for an answer while nobody is known to be, as just after a "
+        "start.",
+        minimum=0.0,
+    )
     fetch_wait: Seconds = setting(60.0, "Longest that a fetch waits, whatever the client asks.", minimum=0.0)
     produce_timeout: Seconds = setting(
         300.0, "Longest that a produce waits to be durable, whatever the client asks.", minimum=0.1
@@ -85,6 +91,17 @@ class GroupLimits:
         "A group without members leaves memory after so long without a request; its offsets are in the catalog.",
         minimum=0.0,
     )
+    look_interval: Seconds = setting(
+        0.5,
+        "How often an agent looks whether groups that it leads fall to another, and tries again to give one back.",
+        minimum=0.01,
+    )
+    looks_back: tuple[Seconds, ...] = setting(
+        (0.0, 2.0, 8.0, 30.0),
+        "How long after a call about a group was given up, or a group was given back, the coordinator is asked whether "
+        "the call came late and left the group here; it is then given back. Each later than the one before; none: "
+        "never.",
+    )
     catalog_timeout: Seconds = setting(
         10.0, "How long a call about a group to the coordinator or to another agent may take.", minimum=0.1
     )
@@ -98,6 +115,10 @@ class GroupLimits:
     metadata_bytes: int = setting(
         4096, "Longest text stored with a committed offset (offset.metadata.max.bytes).", minimum=0, maximum=4096
     )
+
+    def __post_init__(self) -> None:
+        if list(self.looks_back) != sorted(set(self.looks_back)):
+            raise ValueError("looks_back: each must be later than the one before")
 
 
 @dataclass(frozen=True, slots=True)

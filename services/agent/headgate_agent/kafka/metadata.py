@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headgate.log import v1 as log
 from headgate_agent.kafka.admin import Admin
 from headgate_agent.kafka.apis import APIS
-from headgate_agent.kafka.brokers import Brokers
+from headgate_agent.kafka.brokers import NO_NODE, Brokers
 from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Values
 from headgate_agent.kafka.config import KafkaConfig
@@ -20,8 +20,6 @@ from headgate_agent.kafka.topics import TopicNames, topic_id, valid_name
 from headgate_agent.log.access import ClusterView, Peer
 from headgate_agent.log.contract import PartitionKey
 from headgate_common.tls import split_address
-
-_NO_NODE = -1
 
 
 def api_versions(error_code: ErrorCode = ErrorCode.none) -> Values:
@@ -61,26 +59,26 @@ class Metadata:
         else:
             creates = self._config.auto_create and request.get("allow_auto_topic_creation", True)
             found = [await self._asked(one, creates) for one in wanted]
+        controller = await self._controller()
         return {
             "brokers": [{"node_id": peer.node_id, **_address(peer)} for peer in self._brokers.listed()],
             "cluster_id": self._config.cluster_id,
-            "controller_id": self._controller(),
+            "controller_id": controller,
             "topics": found,
         }
 
     async def describe_cluster(self, request: Request) -> Values:
         if request.get("endpoint_type", 1) != 1:
             return {"error_code": ErrorCode.unsupported_endpoint_type, "error_message": "there are only brokers"}
+        controller = await self._controller()
         return {
             "cluster_id": self._config.cluster_id,
-            "controller_id": self._controller(),
+            "controller_id": controller,
             "brokers": [{"broker_id": peer.node_id, **_address(peer)} for peer in self._brokers.listed()],
         }
 
-    def _controller(self) -> int:
-        """This agent: each passes administrative requests on to the coordinator."""
-        me = self._view.peer(self._agent)
-        return me.node_id if me is not None and me.present else _NO_NODE
+    async def _controller(self) -> int:
+        return await self._brokers.controller(self._agent, self._config.limits.metadata_wait)
 
     async def _asked(self, wanted: Any, creates: bool) -> dict[str, Any]:
         name = wanted.name
@@ -134,7 +132,7 @@ class Metadata:
             return {
                 "error_code": ErrorCode.leader_not_available,
                 "partition_index": index,
-                "leader_id": _NO_NODE,
+                "leader_id": NO_NODE,
                 "leader_epoch": leadership.epoch,
             }
         node = leader.node_id

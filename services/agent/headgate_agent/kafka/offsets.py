@@ -1,19 +1,25 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where partitions begin and end."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where partitions begin and end. Each partition is answered for
+itself, with what was asked for or with an error."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headgate_agent.kafka.codec import Values
+from headgate_agent.kafka.config import KafkaLimits
 from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.fetch import check_epoch
 from headgate_agent.kafka.request import Request
 from headgate_agent.kafka.topics import TopicNames
 from headgate_agent.log.access import LogAccess
 from headgate_agent.log.contract import PartitionKey
+
+log = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -28,8 +34,8 @@ PartitionCall = Callable[[PartitionKey, Any], Awaitable[dict[str, Any]]]
 
 
 class Offsets:
-    def __init__(self, access: LogAccess, topics: TopicNames) -> None:
-        self._access, self._topics = access, topics
+    def __init__(self, access: LogAccess, topics: TopicNames, limits: KafkaLimits) -> None:
+        self._access, self._topics, self._limits = access, topics, limits
 
     async def list_offsets(self, request: Request) -> Values:
         async def one(key: PartitionKey, item: Any) -> dict[str, Any]:
@@ -65,11 +71,19 @@ class Offsets:
         return {"leader_epoch": epoch, "end_offset": end}
 
     async def delete_records(self, request: Request) -> Values:
-        return {
-            "topics": await self._each(
-                request.body.topics, "name", "partition_index", self._delete_one, low_watermark=-1
-            )
-        }
+        """All partitions at once, so that one whose records cannot be uploaded now takes no time from the others. What
+        is not done in the client's time is REQUEST_TIMED_OUT: it may have happened, and may be asked for again."""
+        until = asyncio.get_running_loop().time() + request.within(self._limits.admin_timeout)
+
+        async def one(key: PartitionKey, item: Any) -> dict[str, Any]:
+            async with asyncio.timeout_at(until):
+                return await self._delete_one(key, item)
+
+        async def all_of(topic: Any) -> dict[str, Any]:
+            asked = (self._one(topic.name, item, "partition_index", one, low_watermark=-1) for item in topic.partitions)
+            return {"name": topic.name, "partitions": await asyncio.gather(*asked)}
+
+        return {"topics": await asyncio.gather(*map(all_of, request.body.topics))}
 
     async def _delete_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
         topic = self._topics.find_uid(key.topic_uid)
@@ -80,27 +94,26 @@ class Offsets:
             raise KafkaError(ErrorCode.offset_out_of_range)
         return {"low_watermark": await self._access.delete_records(key, before)}
 
-    async def _each(
-        self, topics: Any, name: str, index: str, call: PartitionCall, **absent: int
-    ) -> list[dict[str, Any]]:
-        """Asks for each partition of each topic; one that fails does not fail the others."""
-        answers: list[dict[str, Any]] = []
-        for topic in topics:
-            topic_name = getattr(topic, name)
-            partitions: list[dict[str, Any]] = []
-            for item in topic.partitions:
-                number = getattr(item, index)
-                answer: dict[str, Any] = {index: number, **absent}
-                try:
-                    found = self._topics.partition(topic_name, number)
-                    if found is None:
-                        raise KafkaError(ErrorCode.unknown_topic_or_partition)
-                    answer.update(await call(found[1], item))
-                except Exception as error:
-                    refused = translate(error)
-                    if refused.code is ErrorCode.unknown_server_error:
-                        raise
-                    answer["error_code"] = refused.code
-                partitions.append(answer)
-            answers.append({name: topic_name, "partitions": partitions})
-        return answers
+    async def _each(self, topics: Any, name: str, index: str, call: PartitionCall) -> list[dict[str, Any]]:
+        """Asks for each partition of each topic, one after the other."""
+        return [
+            {
+                name: getattr(topic, name),
+                "partitions": [await self._one(getattr(topic, name), item, index, call) for item in topic.partitions],
+            }
+            for topic in topics
+        ]
+
+    async def _one(self, topic: str, item: Any, index: str, call: PartitionCall, **absent: int) -> dict[str, Any]:
+        """The answer for one partition; `absent` is what it says where there is an error."""
+        number = getattr(item, index)
+        try:
+            found = self._topics.partition(topic, number)
+            if found is None:
+                raise KafkaError(ErrorCode.unknown_topic_or_partition)
+            return {index: number, **await call(found[1], item)}
+        except Exception as error:
+            refused = translate(error)
+            if refused.code is ErrorCode.unknown_server_error:
+                log.error("partition not answered", extra={"topic": topic, "partition": number}, exc_info=error)
+            return {index: number, **absent, "error_code": refused.code}

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate_agent.kafka.answer_memory import Share
+from headgate_agent.log.answer_memory import Share
 
 _LENGTH = struct.Struct(">i")
 # Buffers below this are joined before they are written.

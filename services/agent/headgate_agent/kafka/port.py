@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from headgate_agent.groups.asking import Asking, Caller
 from headgate_agent.groups.catalog import GroupCatalog
 from headgate_agent.groups.forwarding import ForwardedOffsets
-from headgate_agent.groups.groups import Groups
+from headgate_agent.groups.groups import Groups, GroupTimings
 from headgate_agent.groups.machine import Rules
 from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Header
@@ -41,6 +41,12 @@ def rules_of(limits: GroupLimits) -> Rules:
     )
 
 
+def timings_of(limits: GroupLimits) -> GroupTimings:
+    return GroupTimings(
+        forget_after=limits.forget_after, look_interval=limits.look_interval, looks_back=limits.looks_back
+    )
+
+
 def make_groups(
     agent: str,
     view: ClusterView,
@@ -54,7 +60,7 @@ def make_groups(
     """`session` is this agent's session while it is certainly alive, else None."""
     limits = config.groups
     catalog = GroupCatalog(Asking(caller, clock, source), limits.catalog_timeout)
-    return Groups(agent, view, catalog, session, rules_of(limits), clock, limits.forget_after)
+    return Groups(agent, view, catalog, session, rules_of(limits), clock, timings_of(limits))
 
 
 def make_offsets(agent: str, groups: Groups, transport: Transport, config: KafkaConfig) -> ForwardedOffsets:

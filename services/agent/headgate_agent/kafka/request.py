@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headgate_agent.kafka.codec import Header
+from headgate_agent.kafka.codec import Header, milliseconds
+
+# Clients that ask for less mean replicas, which there are none of.
+_LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +26,7 @@ class Request:
     def get(self, name: str, default: Any) -> Any:
         """A field that not every version has."""
         return getattr(self.body, name, default)
+
+    def within(self, most: float) -> float:
+        """Seconds that it may take: as its client asks, a second at least, and never more than `most`."""
+        return min(max(milliseconds(self.body.timeout) / 1000, _LEAST_SECONDS), most)

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter
 from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka import apis
 from headgate_agent.kafka.admin import Admin
-from headgate_agent.kafka.answer_memory import AnswerMemory
 from headgate_agent.kafka.apis import APIS
 from headgate_agent.kafka.brokers import Brokers
 from headgate_agent.kafka.catalog import TopicCatalog
@@ -36,6 +35,7 @@ from headgate_agent.kafka.refusal import refuse
 from headgate_agent.kafka.request import Request
 from headgate_agent.kafka.topics import TopicNames
 from headgate_agent.log.access import LogAccess
+from headgate_agent.log.answer_memory import AnswerMemory
 from headgate_common.clock import Clock
 from headgate_common.ids import Ids
 
@@ -63,7 +63,7 @@ class KafkaService:
         admin = Admin(topics, catalog, config)
         brokers = Brokers(access.view, clock, config.departed_listed)
         metadata = Metadata(agent, access.view, brokers, topics, admin, catalog, config)
-        offsets = Offsets(access, topics)
+        offsets = Offsets(access, topics, config.limits)
         members = GroupApi(groups, topics, config.groups, ids)
         configs = Configs(agent, access.view, catalog, config)
         hints = LeaderHints(agent, access.view)

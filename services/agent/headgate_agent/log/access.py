@@ -97,8 +97,10 @@ class FetchedPart:
 class AnswerRoom(Protocol):
     """The memory that one answer takes, of what all of them may take together. Its owner gives it back."""
 
-    async def take(self, wanted: int) -> int:
-        """Waits for room, and takes more of it: so many bytes may be read now, at most `wanted`."""
+    async def take(self, wanted: int, within: float) -> int:
+        """Waits for room, and takes more of it: so many bytes may be read now, at most `wanted`. TimeoutError if there
+        is none within so many seconds, and the answer has no records; its owner may have it wait for another time, and
+        raise what the reader is told instead."""
         ...
 
     def keep(self, size: int) -> None:
@@ -163,9 +165,9 @@ class LogAccess(Protocol):
 class GroupOffsets(Protocol):
     """How far consumer groups have read, for consumers that choose their partitions themselves."""
 
-    async def commit(self, group: str, offsets: Sequence[log.GroupOffset]) -> None:
+    async def commit(self, group: str, offsets: Sequence[log.GroupOffset], *, local_only: bool = False) -> None:
         """Refused with GROUP_IN_USE while the group has members. Any agent may be asked: it is passed on to the one
-        that leads the group."""
+        that leads the group, once, and not at all with `local_only`. NOT_LEADER where that does not lead it."""
         ...
 
     async def read(self, group: str) -> Sequence[log.GroupOffset]: ...

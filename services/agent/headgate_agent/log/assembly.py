@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from headgate_agent.log.answer_memory import AnswerMemory
+from headgate_agent.log.answers import Answers
 from headgate_agent.log.block_cache import BlockCache
 from headgate_agent.log.broker import Broker, BrokerSettings, World
 from headgate_agent.log.config import LogConfig
@@ -42,6 +44,8 @@ class AgentLog:
     upkeep: Upkeep
     work: Threads
     files: DiskFiles
+    # What its callers over gRPC have fetched and not taken yet.
+    answers: Answers
 
     async def close(self) -> None:
         await self.broker.close()
@@ -106,8 +110,9 @@ async def open_log(
         ),
     )
     await broker.open()
-    _publish(metrics, broker, cache, disk)
-    return AgentLog(broker, view, Upkeep(broker, _upkeep(config)), work, files)
+    answers = Answers(AnswerMemory(config.answer_bytes), clock, config.answer_stalled)
+    _publish(metrics, broker, cache, disk, answers.memory)
+    return AgentLog(broker, view, Upkeep(broker, _upkeep(config)), work, files, answers)
 
 
 def guarded_store(config: LogConfig, data: Path, metrics: LogMetrics, source: random.Random) -> GuardedObjects:
@@ -162,7 +167,9 @@ def _upkeep(config: LogConfig) -> UpkeepSettings:
     )
 
 
-def _publish(metrics: LogMetrics, broker: Broker, cache: BlockCache, disk: DiskCache | None) -> None:
+def _publish(
+    metrics: LogMetrics, broker: Broker, cache: BlockCache, disk: DiskCache | None, answers: AnswerMemory
+) -> None:
     """What can be read off at any moment."""
     registry, world = metrics.registry, broker.world
     gauge(registry, "headgate_log_partitions_led", "Partitions that this agent leads.", lambda: len(broker.led))
@@ -177,6 +184,12 @@ def _publish(metrics: LogMetrics, broker: Broker, cache: BlockCache, disk: DiskC
         "headgate_log_tail_bytes",
         "Bytes of records in memory that segments hold too.",
         lambda: world.memory.kept,
+    )
+    gauge(
+        registry,
+        "headgate_log_answer_bytes",
+        "Bytes of fetched records that callers over gRPC have not taken yet.",
+        lambda: answers.used,
     )
     gauge(
         registry,

@@ -10,23 +10,26 @@ from typing import Any
 from headgate.log import v1 as api
 from headgate_agent.log import access as seam
 from headgate_agent.log.access import LogAccess
+from headgate_agent.log.answers import Answers
 from headgate_agent.log.contract import PartitionKey
 from headgate_agent.log.record_batch import headers
 from headgate_agent.log.refusals import EXPECTED, refusal
+from headgate_common.dispatch import Call
 
 _DEFAULT_PART_BYTES = 1 << 20
 _DEFAULT_BYTES = 16 << 20
 # An answer must stay within the server's message size.
-_MOST_BYTES = 12 << 20
+MOST_BYTES = 12 << 20
 _STREAM_WAIT = 10.0
 # Requests of one stream that are on their way at once: more are not read, so the sender is held back.
 _STREAM_WINDOW = 32
 
 
 class Batches:
-    def __init__(self, access: LogAccess, own_name: str) -> None:
+    def __init__(self, access: LogAccess, own_name: str, answers: Answers) -> None:
         self._access = access
         self._own_name = own_name
+        self._answers = answers
 
     async def produce(self, parts: Sequence[api.ProducePart]) -> list[api.ProducedPart]:
         done = await asyncio.gather(*(self._produce(part) for part in parts))
@@ -70,38 +73,50 @@ class Batches:
             for task in (*running, *([reading] if reading is not None else [])):
                 task.cancel()
 
-    async def fetch(self, request: api.FetchRequest, max_wait: float) -> api.FetchResponse:
-        fetched = await self._access.fetch(
-            [_part(part) for part in request.parts],
-            max_wait=max_wait,
-            min_bytes=request.min_bytes or 1,
-            max_bytes=min(request.max_bytes or _DEFAULT_BYTES, _MOST_BYTES),
-        )
-        return api.FetchResponse(
-            parts=[self._fetched(part, found) for part, found in zip(request.parts, fetched, strict=True)]
-        )
+    async def fetch(self, request: api.FetchRequest, max_wait: float, call: Call) -> api.FetchResponse:
+        with self._answers.one(call) as room:
+            fetched = await self._access.fetch(
+                [_part(part) for part in request.parts],
+                max_wait=max_wait,
+                min_bytes=request.min_bytes or 1,
+                max_bytes=min(request.max_bytes or _DEFAULT_BYTES, MOST_BYTES),
+                room=room,
+            )
+            return api.FetchResponse(
+                parts=[self._fetched(part, found) for part, found in zip(request.parts, fetched, strict=True)]
+            )
 
-    async def stream_fetch(self, request: api.StreamFetchRequest) -> AsyncGenerator[api.StreamFetchResponse, None]:
+    async def stream_fetch(
+        self, request: api.StreamFetchRequest, call: Call
+    ) -> AsyncGenerator[api.StreamFetchResponse, None]:
         """What comes, from the offsets on. A part that fails says why, and is not read any more."""
         parts = {place: _part(part) for place, part in enumerate(request.parts)}
-        while parts:
-            places = list(parts)
-            fetched = await self._access.fetch(
-                [parts[place] for place in places], max_wait=_STREAM_WAIT, min_bytes=1, max_bytes=_MOST_BYTES
-            )
-            for place, found in zip(places, fetched, strict=True):
-                if found.error is None and not found.batches:
-                    continue
-                yield api.StreamFetchResponse(part=place, fetched=self._fetched(request.parts[place], found))
-                if found.error is not None:
-                    del parts[place]
-                else:
-                    before = parts[place]
-                    parts[place] = seam.FetchPart(before.key, _end_of(found.batches), before.max_bytes)
-            # Whoever was first comes last now, so that a busy partition does not starve the others.
-            if len(parts) > 1:
-                first = next(iter(parts))
-                parts[first] = parts.pop(first)
+        with self._answers.stream(call, pages=1) as stream:
+            while parts:
+                places = list(parts)
+                page = stream.page()
+                fetched = await self._access.fetch(
+                    [parts[place] for place in places],
+                    max_wait=_STREAM_WAIT,
+                    min_bytes=1,
+                    max_bytes=MOST_BYTES,
+                    room=page,
+                )
+                for place, found in zip(places, fetched, strict=True):
+                    if found.error is None and not found.batches:
+                        continue
+                    with stream.on_its_way():
+                        yield api.StreamFetchResponse(part=place, fetched=self._fetched(request.parts[place], found))
+                    if found.error is not None:
+                        del parts[place]
+                    else:
+                        before = parts[place]
+                        parts[place] = seam.FetchPart(before.key, _end_of(found.batches), before.max_bytes)
+                page.release()
+                # Whoever was first comes last now, so that a busy partition does not starve the others.
+                if len(parts) > 1:
+                    first = next(iter(parts))
+                    parts[first] = parts.pop(first)
 
     async def _produce(self, part: api.ProducePart) -> api.ProducedPart:
         key = PartitionKey(part.topic_uid, part.partition)

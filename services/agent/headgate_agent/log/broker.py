@@ -173,6 +173,13 @@ class Broker:
             log.warning("not everything was handed over in time", extra={"partitions": len(self.led)})
         await self._release(list(self.led.values()))
 
+    def forsake(self, reason: str) -> None:
+        """Stops to lead, at once and for good: nothing more is uploaded or handed over, and what only the write-ahead
+        log holds stays there."""
+        self.leaving = True
+        for led in tuple(self.led.values()):
+            self.retire(led, reason)
+
     async def close(self) -> None:
         """Ends everything that is left. Nothing is acknowledged any more."""
         for led in tuple(self.led.values()):

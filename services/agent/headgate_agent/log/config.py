@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate_agent.log.answer_memory import DEFAULT_BYTES
+from headgate_agent.log.answers import DEFAULT_STALLED
 from headgate_agent.log.wal_files import DEFAULT_SPARES
 from headgate_common.config import Bytes, Seconds, setting
 
@@ -57,6 +59,17 @@ class LogConfig:
         2**30,
         "Disk for what was read of a remote object store; 0: none. Not used where the store is a folder.",
         minimum=0,
+    )
+    answer_bytes: Bytes = setting(
+        DEFAULT_BYTES,
+        "Bytes of fetched records held for all callers over gRPC until they have taken them. Where it is short, "
+        "fetches get less at once, and wait for room until their deadline: then FETCH_MEMORY_EXHAUSTED.",
+        minimum=2**20,
+    )
+    answer_stalled: Seconds = setting(
+        DEFAULT_STALLED,
+        "A caller that takes longer for one part of a stream of records is cut off when others wait for its memory.",
+        minimum=0.1,
     )
     staged_bytes: Bytes = setting(
         32 * 2**20,

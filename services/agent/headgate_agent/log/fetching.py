@@ -86,8 +86,7 @@ class Fetching:
         if room is None:
             return await self._read(parts, max_bytes)
         try:
-            async with asyncio.timeout(self._read_timeout):
-                most = await room.take(max_bytes)
+            most = await room.take(max_bytes, self._read_timeout)
         except TimeoutError:
             return None
         answer = await self._read(parts, most)

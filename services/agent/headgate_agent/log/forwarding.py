@@ -17,7 +17,7 @@ from grpc import StatusCode
 from headgate.log import v1 as api
 from headgate.log.v1 import log_service_pb2
 from headgate_agent.errors import REASONS, UNKNOWN_PARTITION
-from headgate_agent.log.access import FetchedPart, FetchPart, LogAccess
+from headgate_agent.log.access import AnswerRoom, FetchedPart, FetchPart, LogAccess
 from headgate_agent.log.contract import Appended, PartitionKey
 from headgate_agent.log.refusals import EXPECTED, refusal
 from headgate_common.backoff import Backoff
@@ -74,35 +74,46 @@ class Leaders:
 
         return await self._reach(key, here, there, patience)
 
-    async def fetch(self, part: FetchPart, max_wait: float, patience: float | None) -> FetchedPart | api.FetchedPart:
-        """Reads one partition; raises instead of answering with an error."""
+    async def fetch(
+        self, part: FetchPart, max_wait: float, patience: float | None, room: AnswerRoom | None = None
+    ) -> FetchedPart | api.FetchedPart:
+        """Reads one partition; raises instead of answering with an error. The records take `room`, which must not let
+        an answer go without them."""
 
         async def here() -> FetchedPart | api.FetchedPart:
-            (found,) = await self.access.fetch([part], max_wait=max_wait, min_bytes=1, max_bytes=part.max_bytes)
+            (found,) = await self.access.fetch(
+                [part], max_wait=max_wait, min_bytes=1, max_bytes=part.max_bytes, room=room
+            )
             if found.error is not None:
                 raise found.error
             return found
 
         async def there(address: str) -> FetchedPart | api.FetchedPart:
-            request = api.FetchRequest(
-                parts=[
-                    api.FetchPart(
-                        topic_uid=part.key.topic_uid,
-                        partition=part.key.index,
-                        offset=part.offset,
-                        max_bytes=part.max_bytes,
-                    )
-                ],
-                min_bytes=1,
-                max_bytes=part.max_bytes,
-            )
-            request.max_wait.FromNanoseconds(int(max_wait * 1e9))
-            answer = await self._call(address, "Fetch", request, None if patience is None else patience + max_wait)
-            told: api.FetchedPart = answer.parts[0]
-            _raise(told.error_reason, told.error_message)
-            return told
+            if room is None:
+                return await self._fetch_there(address, part, part.max_bytes, max_wait, patience)
+            most = await room.take(part.max_bytes, DEFAULT_PATIENCE)
+            found = await self._fetch_there(address, part, most, 0.0, patience)
+            room.keep(len(found.batches))
+            if not found.batches and max_wait > 0:
+                # While it waits it holds no room, so it waits for one batch alone.
+                found = await self._fetch_there(address, part, 1, max_wait, patience)
+                room.keep(len(found.batches))
+            return found
 
         return await self._reach(part.key, here, there, patience)
+
+    async def _fetch_there(
+        self, address: str, part: FetchPart, max_bytes: int, max_wait: float, patience: float | None
+    ) -> api.FetchedPart:
+        asked = api.FetchPart(
+            topic_uid=part.key.topic_uid, partition=part.key.index, offset=part.offset, max_bytes=max_bytes
+        )
+        request = api.FetchRequest(parts=[asked], min_bytes=1, max_bytes=max_bytes)
+        request.max_wait.FromNanoseconds(int(max_wait * 1e9))
+        answer = await self._call(address, "Fetch", request, None if patience is None else patience + max_wait)
+        told: api.FetchedPart = answer.parts[0]
+        _raise(told.error_reason, told.error_message)
+        return told
 
     async def offsets(
         self, topic: api.Topic, index: int, timestamp: int | None, patience: float | None, *, largest: bool = False

@@ -7,7 +7,7 @@ offset and the leader epoch; everything else, compression included, is the clien
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -154,23 +154,29 @@ def encode(
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
     """A batch around already encoded records, at offset 0; `producer` is id, epoch and base sequence."""
-    size = HEADER_BYTES + len(body)
-    batch = bytearray(size)
+    latest = timestamp if max_timestamp is None else max_timestamp
+    return bytearray().join(_framed((body,), count, (timestamp, latest), attributes, producer))
+
+
+def encode_parts(parts: Sequence[bytes | bytearray | memoryview], count: int, timestamp: int, latest: int) -> bytes:
+    """The same around records in pieces, each of which is copied once."""
+    return b"".join(_framed(parts, count, (timestamp, latest), 0, (-1, -1, -1)))
+
+
+def _framed(
+    parts: Sequence[bytes | bytearray | memoryview],
+    count: int,
+    times: tuple[int, int],
+    attributes: int,
+    producer: tuple[int, int, int],
+) -> list[bytes | bytearray | memoryview]:
+    size = HEADER_BYTES + sum(map(len, parts))
+    header = bytearray(HEADER_BYTES)
     _HEADER.pack_into(
-        batch,
-        0,
-        0,
-        size - _LENGTH_COUNTS_FROM,
-        -1,
-        MAGIC,
-        0,
-        attributes,
-        count - 1,
-        timestamp,
-        timestamp if max_timestamp is None else max_timestamp,
-        *producer,
-        count,
+        header, 0, 0, size - _LENGTH_COUNTS_FROM, -1, MAGIC, 0, attributes, count - 1, *times, *producer, count
     )
-    batch[HEADER_BYTES:] = body
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
-    return batch
+    crc = crc32c(memoryview(header)[_CRC_COVERS_FROM:])
+    for part in parts:
+        crc = crc32c(part, crc)
+    struct.pack_into(">I", header, 17, crc)
+    return [header, *parts]

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate_agent.log.codecs import unpack
-from headgate_agent.log.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, encode, headers
+from headgate_agent.log.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, encode_parts, headers
 
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
+# Values from so many bytes on are not copied until their batch is put together.
+_LARGE = 1 << 16
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 
@@ -93,21 +95,25 @@ def murmur2(data: bytes) -> int:
 
 def _pack(records: Sequence[PlainRecord]) -> bytes:
     first = records[0].timestamp
-    body = bytearray()
+    parts: list[bytes | bytearray] = [bytearray()]
     for delta, record in enumerate(records):
-        fields = bytearray(b"\0")
-        _put(fields, record.timestamp - first)
-        _put(fields, delta)
-        _put_bytes(fields, record.key)
-        _put_bytes(fields, record.value)
-        _put(fields, len(record.headers))
-        for name, value in record.headers:
-            _put_bytes(fields, name.encode())
-            _put_bytes(fields, value)
-        _put(body, len(fields))
-        body += fields
-    latest = max(record.timestamp for record in records)
-    return bytes(encode(bytes(body), len(records), timestamp=first, max_timestamp=latest))
+        before, after, value = bytearray(b"\0"), bytearray(), record.value or b""
+        _put(before, record.timestamp - first)
+        _put(before, delta)
+        _put_bytes(before, record.key)
+        _put(before, -1 if record.value is None else len(value))
+        _put(after, len(record.headers))
+        for name, content in record.headers:
+            _put_bytes(after, name.encode())
+            _put_bytes(after, content)
+        length = bytearray()
+        _put(length, len(before) + len(value) + len(after))
+        if len(value) < _LARGE:
+            parts[-1] += length + before + value + after
+        else:
+            parts[-1] += length + before
+            parts += [value, after]
+    return encode_parts(parts, len(records), first, max(record.timestamp for record in records))
 
 
 def _record(body: bytes, at: int, header: BatchHeader, append_time: int | None) -> PlainRecord:

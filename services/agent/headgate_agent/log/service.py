@@ -6,19 +6,24 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
 
 from headgate.log import v1 as api
 from headgate.log.v1 import log_service_pb2
 from headgate_agent.errors import GROUP_UNAVAILABLE, RECORD_TOO_LARGE, TOPIC_INTERNAL
 from headgate_agent.log.access import FetchPart, GroupOffsets, LogAccess
-from headgate_agent.log.batches import Batches
+from headgate_agent.log.answer_memory import DEFAULT_BYTES, AnswerMemory
+from headgate_agent.log.answers import Answers, time_left
+from headgate_agent.log.batches import MOST_BYTES, Batches
 from headgate_agent.log.contract import PartitionKey
 from headgate_agent.log.forwarding import Leaders, batches_of, bounds_of
 from headgate_agent.log.record_batch import HEADER_BYTES
 from headgate_agent.log.records import PlainRecord, pack, partition_of_key, unpack_batches
 from headgate_agent.log.refusals import EXPECTED, refusal
-from headgate_agent.log.tailing import tail_records
+from headgate_agent.log.tailing import PAGES, Tailing
 from headgate_agent.work import Inline, Work
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Call, Transport
@@ -32,7 +37,7 @@ _MOST_WAIT = 60.0
 class NoGroups:
     """`GroupOffsets` of an agent that looks after none."""
 
-    async def commit(self, group: str, offsets: Sequence[api.GroupOffset]) -> None:
+    async def commit(self, group: str, offsets: Sequence[api.GroupOffset], *, local_only: bool = False) -> None:
         raise HeadgateError(GROUP_UNAVAILABLE, "this agent looks after no consumer groups")
 
     async def read(self, group: str) -> Sequence[api.GroupOffset]:
@@ -52,6 +57,7 @@ class LogService:
         name: str = "",
         groups: GroupOffsets | None = None,
         work: Work | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._clock = clock
         self._random = source
@@ -60,7 +66,8 @@ class LogService:
         self._leaders = Leaders(
             access, name or str(getattr(access, "name", "")), transport=transport, clock=clock, source=source
         )
-        self._batches = Batches(access, self._leaders.own_name)
+        self._answers = answers or Answers(AnswerMemory(DEFAULT_BYTES), clock)
+        self._batches = Batches(access, self._leaders.own_name, self._answers)
 
     async def produce_records(self, request: api.ProduceRecordsRequest, call: Call) -> api.ProduceRecordsResponse:
         topic = self._leaders.topic(request.topic)
@@ -92,22 +99,23 @@ class LogService:
         topic = self._leaders.topic(request.topic)
         key = self._leaders.key(topic, request.partition)
         offset = await self._start(topic, request.partition, getattr(request, "from"), call)
-        wait = min(request.max_wait.ToNanoseconds() / 1e9, _MOST_WAIT, _left(call))
-        part = FetchPart(key, offset, request.max_bytes or _DEFAULT_BYTES)
-        fetched = await self._leaders.fetch(part, wait, call.timeout)
-        log_start, high_watermark = bounds_of(fetched)
-        response = api.FetchRecordsResponse(next_offset=offset, high_watermark=high_watermark, log_start=log_start)
-        most = request.max_records or _DEFAULT_RECORDS
-        size = 0
-        for record in await self._unpack(batches_of(fetched)):
-            if record.offset < offset:
-                continue
-            size += record.size
-            if len(response.records) >= most or (response.records and size > part.max_bytes):
-                break
-            response.records.append(message_of(record, request.partition))
-            response.next_offset = record.offset + 1
-        return response
+        wait = _wait(request.max_wait, call)
+        part = FetchPart(key, offset, min(request.max_bytes or _DEFAULT_BYTES, MOST_BYTES))
+        with self._answers.one(call) as room:
+            fetched = await self._leaders.fetch(part, wait, call.timeout, room)
+            log_start, high_watermark = bounds_of(fetched)
+            response = api.FetchRecordsResponse(next_offset=offset, high_watermark=high_watermark, log_start=log_start)
+            most = request.max_records or _DEFAULT_RECORDS
+            size = 0
+            for record in await self._unpack(batches_of(fetched)):
+                if record.offset < offset:
+                    continue
+                size += record.size
+                if len(response.records) >= most or (response.records and size > part.max_bytes):
+                    break
+                response.records.append(message_of(record, request.partition))
+                response.next_offset = record.offset + 1
+            return response
 
     async def tail_records(
         self, request: api.TailRecordsRequest, call: Call
@@ -124,14 +132,17 @@ class LogService:
                 for index in starts
             }
         left = request.limit or None
-        async for index, records in tail_records(self._leaders, self._unpack, topic, starts, ends):
-            found = [message_of(record, index) for record in records]
-            if left is not None:
-                found = found[:left]
-                left -= len(found)
-            yield api.TailRecordsResponse(records=found)
-            if left == 0:
-                return
+        with self._answers.stream(call, PAGES) as room:
+            async with aclosing(Tailing(self._leaders, self._unpack, topic, starts, ends, room).pages()) as pages:
+                async for page in pages:
+                    found = [message_of(record, page.partition) for record in page.records]
+                    if left is not None:
+                        found = found[:left]
+                        left -= len(found)
+                    with room.on_its_way():
+                        yield api.TailRecordsResponse(records=found)
+                    if left == 0:
+                        return
 
     async def list_offsets(self, request: api.ListOffsetsRequest, call: Call) -> api.ListOffsetsResponse:
         topic = self._leaders.topic(request.topic)
@@ -164,7 +175,7 @@ class LogService:
     async def commit_offsets(self, request: api.CommitOffsetsRequest, call: Call) -> api.CommitOffsetsResponse:
         for offset in request.offsets:
             self._leaders.key(self._leaders.topic(offset.topic), offset.partition)
-        await self._groups.commit(request.group, list(request.offsets))
+        await self._groups.commit(request.group, list(request.offsets), local_only=request.local_only)
         return api.CommitOffsetsResponse()
 
     async def get_offsets(self, request: api.GetOffsetsRequest, call: Call) -> api.GetOffsetsResponse:
@@ -182,14 +193,15 @@ class LogService:
             yield response
 
     async def fetch(self, request: api.FetchRequest, call: Call) -> api.FetchResponse:
-        wait = min(request.max_wait.ToNanoseconds() / 1e9, _MOST_WAIT, _left(call))
-        return await self._batches.fetch(request, wait)
+        wait = _wait(request.max_wait, call)
+        return await self._batches.fetch(request, wait, call)
 
     async def stream_fetch(
         self, request: api.StreamFetchRequest, call: Call
     ) -> AsyncGenerator[api.StreamFetchResponse, None]:
-        async for response in self._batches.stream_fetch(request):
-            yield response
+        async with aclosing(self._batches.stream_fetch(request, call)) as responses:
+            async for response in responses:
+                yield response
 
     def _choose(self, topic: api.Topic, request: api.ProduceRecordsRequest) -> list[int]:
         """The partition of each record."""
@@ -282,6 +294,7 @@ def message_of(record: PlainRecord, partition: int) -> api.Record:
     return message
 
 
-def _left(call: Call) -> float:
-    """How long a wait may be so that its answer still comes in time."""
-    return _MOST_WAIT if call.timeout is None else max(0.0, call.timeout * 0.9 - 0.05)
+def _wait(wanted: Duration, call: Call) -> float:
+    """How long to wait for records, in seconds."""
+    left = time_left(call)
+    return min(wanted.ToNanoseconds() / 1e9, _MOST_WAIT if left is None else left, _MOST_WAIT)

@@ -2,7 +2,8 @@
 
 The first agent that uses a store puts an object with a random name of the store into it; the others read that. Each
 agent registers with what it found, as a label. A second object says which catalog knows what is in the store: whatever
-that catalog does not know is deleted in time, so an agent of another must not look.
+that catalog does not know is deleted in time, so an agent of another must not look. A store may be given to another
+catalog while agents run: `upkeep` looks again before it deletes.
 """
 
 from __future__ import annotations
@@ -95,13 +96,25 @@ async def _claim(objects: Objects, uid: str, adopt: bool) -> None:
         except ObjectExists:
             found = await _catalog(objects)
     if found != uid:
-        raise HeadgateError(
-            CATALOG_MISMATCH,
-            f"the object store is of catalog {found}, and the coordinator's is {uid}: correct `log.object_store` or "
-            "`coordinator`; to give the store to this catalog, which deletes what it does not know, start the agent "
-            "once with --adopt-catalog",
-            metadata={"store": found, "catalog": uid},
-        )
+        raise _mismatch(found, uid)
+
+
+async def still_of(objects: Objects, uid: str) -> None:
+    """CATALOG_MISMATCH if a store that was claimed has been given to another catalog since. Raises what the store does:
+    then nobody knows. One without a mark is nobody else's: whoever takes it over puts the next one there."""
+    found = await _catalog(objects)
+    if found not in ("", uid):
+        raise _mismatch(found, uid)
+
+
+def _mismatch(found: str, uid: str) -> HeadgateError:
+    return HeadgateError(
+        CATALOG_MISMATCH,
+        f"the object store is of catalog {found}, and the coordinator's is {uid}: correct `log.object_store` or "
+        "`coordinator`; to give the store to this catalog, which deletes what it does not know, start the agent "
+        "once with --adopt-catalog",
+        metadata={"store": found, "catalog": uid},
+    )
 
 
 async def _catalog(objects: Objects) -> str:

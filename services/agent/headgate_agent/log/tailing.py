@@ -3,64 +3,96 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from headgate.log import v1 as api
 from headgate_agent.log.access import FetchPart
+from headgate_agent.log.answers import PageRoom, StreamRoom
 from headgate_agent.log.forwarding import Leaders, batches_of
 from headgate_agent.log.records import PlainRecord
 
 _PART_BYTES = 1 << 20
 _WAIT = 5.0
 _PATIENCE = 30.0
-# Pages that wait for a slow reader; a partition reads no further meanwhile.
-_PAGES = 8
+# Pages that are read ahead of a slow reader, over all partitions; none reads further meanwhile.
+PAGES = 8
 
 Unpack = Callable[[bytes], Awaitable[list[PlainRecord]]]
 
 
-async def tail_records(
-    leaders: Leaders,
-    unpack: Unpack,
-    topic: api.Topic,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int] | None,
-) -> AsyncIterator[tuple[int, Sequence[PlainRecord]]]:
-    """Partition and records as they come, each partition in order; to `ends` where they are given."""
-    pages: asyncio.Queue[tuple[int, Sequence[PlainRecord]] | BaseException | None] = asyncio.Queue(_PAGES)
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records of one partition, in order, and what they take until they are sent."""
 
-    async def follow(index: int) -> None:
+    partition: int
+    records: Sequence[PlainRecord]
+    room: PageRoom
+
+
+class Tailing:
+    def __init__(
+        self,
+        leaders: Leaders,
+        unpack: Unpack,
+        topic: api.Topic,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int] | None,
+        room: StreamRoom,
+    ) -> None:
+        """From `starts` on, to `ends` where they are given."""
+        self._leaders, self._unpack, self._topic = leaders, unpack, topic
+        self._starts, self._ends, self._room = starts, ends, room
+        # Behind the pages of a partition comes why they end: None where all was read.
+        self._pages: asyncio.Queue[Page | Exception | None] = asyncio.Queue()
+
+    async def pages(self) -> AsyncGenerator[Page, None]:
+        """As they come, each partition in order. What a page takes is given back when the next one is asked for, and
+        what is left when the stream's room is."""
+        tasks = [asyncio.ensure_future(self._follow(index)) for index in self._starts]
+        left = len(tasks)
         try:
-            offset = starts[index]
-            while ends is None or offset < ends[index]:
-                part = FetchPart(leaders.key(topic, index), offset, _PART_BYTES)
-                fetched = await leaders.fetch(part, _WAIT if ends is None else 0.0, _PATIENCE)
-                found = [one for one in await unpack(batches_of(fetched)) if one.offset >= offset]
-                if ends is not None:
-                    found = [one for one in found if one.offset < ends[index]]
-                if found:
-                    offset = found[-1].offset + 1
-                    await pages.put((index, found))
-                elif ends is not None:
-                    # Up to the end there are only offsets that will never hold records.
-                    break
-        except Exception as error:
-            await pages.put(error)
-        else:
-            await pages.put(None)
+            while left:
+                page = await self._pages.get()
+                if page is None:
+                    left -= 1
+                elif isinstance(page, Exception):
+                    raise page
+                else:
+                    yield page
+                    page.room.release()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    tasks = [asyncio.ensure_future(follow(index)) for index in starts]
-    left = len(tasks)
-    try:
-        while left:
-            page = await pages.get()
-            if page is None:
-                left -= 1
-            elif isinstance(page, BaseException):
-                raise page
-            else:
-                yield page
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _follow(self, index: int) -> None:
+        offset: int | None = self._starts[index]
+        try:
+            while offset is not None:
+                offset = await self._read(index, offset)
+        except Exception as error:
+            self._pages.put_nowait(error)
+        else:
+            self._pages.put_nowait(None)
+
+    async def _read(self, index: int, offset: int) -> int | None:
+        """Where to go on; None at the end."""
+        end = None if self._ends is None else self._ends[index]
+        if end is not None and offset >= end:
+            return None
+        room = self._room.page()
+        try:
+            part = FetchPart(self._leaders.key(self._topic, index), offset, _PART_BYTES)
+            fetched = await self._leaders.fetch(part, _WAIT if end is None else 0.0, _PATIENCE, room)
+            records = await self._unpack(batches_of(fetched))
+        except BaseException:
+            room.release()
+            raise
+        found = [one for one in records if one.offset >= offset and (end is None or one.offset < end)]
+        if found:
+            self._pages.put_nowait(Page(index, found, room))
+            return found[-1].offset + 1
+        room.release()
+        # Up to an end there are only offsets that will never hold records.
+        return offset if end is None else None

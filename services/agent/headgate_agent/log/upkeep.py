@@ -2,7 +2,8 @@
 
 Each task runs by itself at its own pace, reports what it did, and when it fails is tried again at its next turn: none
 of them is needed for what was promised to a producer or a consumer. Objects are deleted only after a grace time in
-which a reader that began before can finish; an agent that dies meanwhile leaves them to the collection of orphans.
+which a reader that began before can finish; an agent that dies meanwhile leaves them to the collection of orphans. What
+the catalog does not know is another's once the store is: so it is looked first whose the store is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headgate.log import v1 as api
+from headgate_agent.errors import CATALOG_MISMATCH
 from headgate_agent.log.broker import Broker
 from headgate_agent.log.contract import NotLeader, SegmentInfo
 from headgate_agent.log.led import Led
@@ -26,7 +28,9 @@ from headgate_agent.log.record_batch import headers
 from headgate_agent.log.segment import SegmentWriter
 from headgate_agent.log.segments import ref_of
 from headgate_agent.log.stages import may_be_committed, read_name
+from headgate_agent.log.store_identity import still_of
 from headgate_agent.log.uploading import object_key
+from headgate_common.errors import HeadgateError
 
 log = logging.getLogger(__name__)
 
@@ -68,19 +72,40 @@ class Upkeep:
         self._doomed: deque[tuple[float, str]] = deque()
         # Objects that the catalog does not know, and when that was first seen.
         self._unknown: dict[str, float] = {}
+        # The catalog that the object store is of; empty if nobody knows.
+        self._catalog_uid = ""
         broker.removed = self._doom
 
-    async def run(self) -> None:
-        """Goes on until it is cancelled."""
+    async def run(self, catalog_uid: str = "") -> None:
+        """Goes on until it is cancelled, or until the object store is no longer that of `catalog_uid`: then this agent
+        leads nothing any more, does nothing more here, and CATALOG_MISMATCH is raised. That is looked at as often as
+        the retention of topics."""
+        self._catalog_uid = catalog_uid
         one = self._settings
-        await asyncio.gather(
-            self._every(one.retention_interval, "retention", self.expire),
-            self._every(one.trim_interval, "trimming", self.tell_trims),
-            self._every(one.merge_interval, "merging", self.merge),
-            self._every(min(5.0, max(one.delete_grace, 0.05)), "deletion", self.delete_doomed),
-            self._every(one.orphan_interval, "orphans", self.collect_orphans),
-            self._every(one.wal_interval, "wal", self.free_wal, sooner=self._world.wal.rolled),
-        )
+        tasks = [
+            asyncio.ensure_future(task)
+            for task in (
+                self._every(one.retention_interval, "retention", self._while_ours(self.expire)),
+                self._every(one.trim_interval, "trimming", self.tell_trims),
+                self._every(one.merge_interval, "merging", self.merge),
+                self._every(min(5.0, max(one.delete_grace, 0.05)), "deletion", self.delete_doomed),
+                self._every(one.orphan_interval, "orphans", self._while_ours(self.collect_orphans)),
+                self._every(one.wal_interval, "wal", self.free_wal, sooner=self._world.wal.rolled),
+            )
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _while_ours(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        async def look_first() -> None:
+            if self._catalog_uid:
+                await still_of(self._world.objects, self._catalog_uid)
+            await work()
+
+        return look_first
 
     async def _every(
         self, interval: float, task: str, work: Callable[[], Awaitable[object]], sooner: asyncio.Event | None = None
@@ -99,6 +124,9 @@ class Upkeep:
             try:
                 await work()
             except Exception as error:
+                if isinstance(error, HeadgateError) and error.reason is CATALOG_MISMATCH:
+                    self._broker.forsake(str(error))
+                    raise
                 self._world.metrics.upkeep_failures.labels(task).inc()
                 log.warning("upkeep failed and is tried again", extra={"upkeep": task, "error": str(error)})
 

@@ -35,6 +35,7 @@ PASSING = frozenset(
     {
         "UNREACHABLE",
         "OVERLOADED",
+        "FETCH_MEMORY_EXHAUSTED",
         "SHUTTING_DOWN",
         "DEADLINE_EXCEEDED",
         "NOT_LEADER",

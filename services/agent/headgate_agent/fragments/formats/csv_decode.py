@@ -48,6 +48,8 @@ _LIKELY = {
 }
 # Below so many records, halving costs more than judging each.
 _FEW = 3
+# What one thread reads of a block: one that is larger is read by several.
+_SHARE = 2**20
 # How often a block may be refused before the rest of it is judged record by record.
 _PATIENCE = 100
 _CANONICAL = Dialect(b",", b"\n", b'"')
@@ -205,11 +207,12 @@ class CsvDecoder:
         names = [name if name is not None else f"\0{index}" for index, name in enumerate(self._order)]
         wanted = [column for column in self._columns if column.name in self._order]
         quoted = bool(dialect.quote) and dialect.quote in data
+        alone = len(data) <= _SHARE
         try:
             return pyarrow.csv.read_csv(
                 pa.BufferReader(data),
                 read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, use_threads=False, block_size=max(len(data), 1) + 1
+                    column_names=names, use_threads=not alone, block_size=max(len(data), 1) + 1 if alone else _SHARE
                 ),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=dialect.field.decode(),

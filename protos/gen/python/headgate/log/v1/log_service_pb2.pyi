@@ -542,8 +542,11 @@ class CommitOffsetsRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    LOCAL_ONLY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """The group."""
+    local_only: _builtins.bool
+    """Do not pass it on to the agent that leads the group: NOT_LEADER if this one does not."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.GroupOffset]:
         """How far it has read."""
@@ -553,10 +556,11 @@ class CommitOffsetsRequest(_message.Message):
         *,
         group: _builtins.str = ...,
         offsets: _abc.Iterable[_resources_pb2.GroupOffset] | None = ...,
+        local_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "local_only", b"local_only", "offsets", b"offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

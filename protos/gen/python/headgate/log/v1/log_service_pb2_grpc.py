@@ -143,7 +143,8 @@ class LogServiceServicer:
 
     def CommitOffsets(self, request, context):
         """Stores how far a group has read; for consumers that choose their partitions themselves. Refused with GROUP_IN_USE
-        while the group has members.
+        while the group has members. An agent that does not lead the group passes it on, once. While agents do not agree on
+        who does, the answer is NOT_LEADER: try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,7 +53,8 @@ class LogServiceStub:
     """Moves the start of a partition forward: what is before it is gone for good."""
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.CommitOffsetsRequest, _log_service_pb2.CommitOffsetsResponse]
     """Stores how far a group has read; for consumers that choose their partitions themselves. Refused with GROUP_IN_USE
-    while the group has members.
+    while the group has members. An agent that does not lead the group passes it on, once. While agents do not agree on
+    who does, the answer is NOT_LEADER: try again.
     """
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.GetOffsetsRequest, _log_service_pb2.GetOffsetsResponse]
     """Says how far a group has read, and how far it is behind."""
@@ -91,7 +92,8 @@ class LogServiceAsyncStub(LogServiceStub):
     """Moves the start of a partition forward: what is before it is gone for good."""
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_log_service_pb2.CommitOffsetsRequest, _log_service_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
     """Stores how far a group has read; for consumers that choose their partitions themselves. Refused with GROUP_IN_USE
-    while the group has members.
+    while the group has members. An agent that does not lead the group passes it on, once. While agents do not agree on
+    who does, the answer is NOT_LEADER: try again.
     """
     GetOffsets: _aio.UnaryUnaryMultiCallable[_log_service_pb2.GetOffsetsRequest, _log_service_pb2.GetOffsetsResponse]  # type: ignore[assignment]
     """Says how far a group has read, and how far it is behind."""
@@ -162,7 +164,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.CommitOffsetsResponse, _abc.Awaitable[_log_service_pb2.CommitOffsetsResponse]]:
         """Stores how far a group has read; for consumers that choose their partitions themselves. Refused with GROUP_IN_USE
-        while the group has members.
+        while the group has members. An agent that does not lead the group passes it on, once. While agents do not agree on
+        who does, the answer is NOT_LEADER: try again.
         """
 
     @_abc_1.abstractmethod

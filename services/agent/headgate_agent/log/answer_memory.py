@@ -1,10 +1,11 @@
-"""Memory for answers of fetches, over all connections: from when records are read until their client has taken them.
+"""Memory for answers of fetches, over all clients: from when records are read until their client has taken them. The
+Kafka port and the gRPC services have one each.
 
 Contract: what is held stays within the limit, but for the rest of a batch of each answer. A fetch gets at most half of
 what is free, so that large answers leave room for others, and waits in line where that would be too little to be worth
 reading. One that is alone always gets something, however small the limit is: so something is always sent, and gives
-memory back. Whoever takes its answer slowly while others wait is cut off (`Connection.sweep`). Belongs to one event
-loop.
+memory back. Whoever takes its answer slowly while others wait is cut off by whoever sends it (`Connection.sweep`,
+`answers.StreamRoom`). Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
+DEFAULT_BYTES = 256 << 20
 # Less is not worth a read, and a batch of the usual size would not fit.
 _LEAST_BYTES = 1 << 20
 
@@ -47,10 +49,14 @@ class AnswerMemory:
         self._line.append(waiting)
         try:
             return await waiting.granted
-        finally:
+        except asyncio.CancelledError:
             if waiting in self._line:
                 self._line.remove(waiting)
                 self._wake()
+            elif not waiting.granted.cancelled():
+                # It gave up in the moment in which it was granted.
+                self._keep(share, share.size - waiting.granted.result())
+            raise
 
     def _grant(self, share: Share, wanted: int) -> int:
         """How much it may read now, which is then taken; 0 if it must wait."""
@@ -92,10 +98,12 @@ class Share:
 
     @property
     def contended(self) -> bool:
-        return self._memory.contended
+        """Whether others wait for what is held."""
+        return any(waiting.share is not self for waiting in self._memory._line)
 
-    async def take(self, wanted: int) -> int:
-        return await self._memory._take(self, wanted)
+    async def take(self, wanted: int, within: float | None = None) -> int:
+        async with asyncio.timeout(within):
+            return await self._memory._take(self, wanted)
 
     def keep(self, size: int) -> None:
         self._memory._keep(self, size)
