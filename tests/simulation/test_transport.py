@@ -14,12 +14,11 @@ from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_common.dispatch import Call, Dispatcher, methods
 from headgate_common.errors import COMMON, HeadgateError, ReasonTable
-from headgate_simulation.calls import STREAM_WINDOW
 from headgate_simulation.loop import SimulationLoop
 from headgate_simulation.processes import Environment, Process
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
-from headgate_simulation.transport import Network, SimulatedTransport
+from headgate_simulation.transport import STREAM_WINDOW, Network, SimulatedTransport
 
 REASONS = ReasonTable(COMMON)
 REFUSED = REASONS.declare("REFUSED", grpc.StatusCode.FAILED_PRECONDITION, "No.")

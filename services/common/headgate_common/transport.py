@@ -72,21 +72,17 @@ class GrpcTransport:
         return self._answers(
             address,
             method,
-            lambda metadata: self._peer(address).conversation(method.path)(timeout=timeout, metadata=metadata),
-            requests,
+            lambda metadata: self._peer(address).conversation(method.path)(
+                _serialized(requests), timeout=timeout, metadata=metadata
+            ),
         )
 
     async def _answers(
-        self,
-        address: str,
-        method: Method,
-        start: Callable[[Any], Any],
-        requests: AsyncIterator[Message] | None = None,
+        self, address: str, method: Method, start: Callable[[Any], Any]
     ) -> AsyncGenerator[Message, None]:
         """The answers of a call that `start` makes, with the metadata to send, when the first is asked for."""
         with self._tracing.calling(method.path, address) as metadata:
             call = start(metadata)
-        speaking = asyncio.ensure_future(_speak(call, requests)) if requests is not None else None
         try:
             async for raw in call:
                 yield _parse(method, raw)
@@ -97,8 +93,6 @@ class GrpcTransport:
             raise
         finally:
             call.cancel()
-            if speaking is not None:
-                speaking.cancel()
 
     async def forget(self, address: str) -> None:
         """Closes the channel of a peer that will not be called again; a later call makes a new one."""
@@ -205,17 +199,9 @@ class _Peer:
         return found
 
 
-async def _speak(call: Any, requests: AsyncIterator[Message]) -> None:
-    """Sends requests until there are no more. gRPC would do it, but go on to wait for them when the call is over."""
-    try:
-        async for request in requests:
-            await call.write(request.SerializeToString())
-        await call.done_writing()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return  # (the call is over, and whoever reads its answers is told why)
-    except Exception:
-        # The server must not take it for an end of the requests.
-        call.cancel()
+async def _serialized(requests: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request.SerializeToString()
 
 
 def _check_cancelled(address: str, method: Method) -> None:

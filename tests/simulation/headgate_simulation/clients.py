@@ -25,12 +25,12 @@ from headgate.catalog.v1 import (
 )
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
-from headgate_simulation.calls import CAUSE
 from headgate_simulation.history import LATER, PERHAPS
 from headgate_simulation.invariants import Told
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.streams import stream
+from headgate_simulation.transport import CAUSE
 from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Watcher:
             lasts = self._source.choice((2.0, 6.0, 60.0))
             try:
                 messages = self._transport.stream(address, METHODS[catalog.WatchRequest], request, timeout=lasts)
-                async with aclosing(messages) as responses:
+                async with aclosing(messages) as responses:  # type: ignore[type-var]
                     async for response in responses:
                         self._take(response)
             except HeadgateError as error:

@@ -19,17 +19,12 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
 from headgate_coordinator.catalog.inline import InlineDatabase
-
-if TYPE_CHECKING:
-    from headgate_simulation.store import SimulatedStore
-
-T = TypeVar("T")
 
 _EXPANDING = re.compile(r"__\[POSTCOMPILE_(.*?)\]")
 # Marks a bind parameter whose value is part of the compiled statement itself.
@@ -49,23 +44,7 @@ class FastDatabase(InlineDatabase):
             super().__init__()
             self.connection = cast(Connection, FastConnection(self.connection, self.raw))
         self._empty = self.head
-        # Whoever follows what is committed here.
-        self.followers: list[SimulatedStore] = []
         self.raw.execute("BEGIN IMMEDIATE")
-
-    def read(self, operation: Callable[[Connection, int], T]) -> T:
-        """Runs an operation that only reads, with the last revision."""
-        raw = self.raw
-        before = raw.total_changes
-        raw.execute("SAVEPOINT work")
-        try:
-            result = operation(self.connection, self.head)
-        finally:
-            raw.execute("ROLLBACK TO work")
-            raw.execute("RELEASE work")
-        if raw.total_changes != before:
-            raise AssertionError("a read operation wrote to the catalog")
-        return result
 
     def close(self) -> None:
         """Everything since the beginning is taken back, and the connection is kept for the next."""
@@ -276,44 +255,6 @@ class FastConnection:
             pick = prepared.pick(keys) if prepared is not False else None
             _KNOWN[id(statement), keys, many] = (statement, prepared, extracted, pick)
         return prepared, extracted
-
-
-class Session:
-    """The connection of one process, on which its store begins and ends one transaction after the other.
-
-    `committing` is called when a commit is sent, and may raise: then it does not happen.
-    """
-
-    __slots__ = ("_begun", "_committing", "_raw", "dialect", "execute")
-
-    def __init__(self, database: FastDatabase, committing: Callable[[], None]) -> None:
-        self._raw = database.raw
-        self._committing = committing
-        self._begun = False
-        self.execute = database.connection.execute
-        self.dialect = database.connection.dialect
-
-    def begin(self) -> Session:
-        """The transaction, which the next statement begins."""
-        return self
-
-    def exec_driver_sql(self, sql: str) -> None:
-        if sql == "BEGIN IMMEDIATE":
-            sql, self._begun = "SAVEPOINT work", True
-        self._raw.execute(sql)
-
-    def commit(self) -> None:
-        self._committing()
-        self._raw.execute("RELEASE work")
-        self._begun = False
-
-    def rollback(self) -> None:
-        if self._begun:
-            self._raw.execute("ROLLBACK TO work")
-            self._raw.execute("RELEASE work")
-            self._begun = False
-
-    close = rollback
 
 
 class _Transaction:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from headgate_simulation import log_faults
 from headgate_simulation.plan import LEADER, Fault, Weather
 from headgate_simulation.store import StoreFaults
-from headgate_simulation.streams import stream
 from headgate_simulation.transport import Link
 
 if TYPE_CHECKING:
@@ -74,9 +73,7 @@ class Faults:
             breaking = [f for f in self._active.values() if f.kind == "runs-break" and f.target == name]
             runner.breaks = bool(breaking)
             runner.transient = all(bool(f.get("transient")) for f in breaking)
-            kinds = {f.kind for f in self._active.values() if f.target == name}
-            runner.journal.full = "journal-fails" in kinds
-            runner.journal.sync_fails = "journal-breaks" in kinds
+            runner.journal_fails = any(f.kind == "journal-fails" and f.target == name for f in self._active.values())
         if self._world.log is not None:
             log_faults.apply(self._world.log, self._active.values())
 
@@ -151,11 +148,7 @@ def _number(value: object) -> float:
 
 
 def _crash(world: World, fault: Fault) -> None:
-    """Of a process; of the machine of an agent too, as often as not. (With a log, power fails by faults of its own.)"""
     world.processes[fault.target].crash()
-    machine = fault.target in world.run_faults and world.log is None
-    if machine and stream(world.plan.seed, f"crash-power/{fault.id}").random() < 0.5:
-        world.journal_loses_power(fault.target)
 
 
 def _restart(world: World, fault: Fault) -> None:
@@ -185,15 +178,12 @@ def _no_crash_at_commit(world: World, fault: Fault) -> None:
 
 
 def _no_crash_at_journal(world: World, fault: Fault) -> None:
-    world.run_faults[fault.target].journal.dies = ""
-    if fault.get("power") and not world.processes[fault.target].up:
-        world.journal_loses_power(fault.target)
+    world.run_faults[fault.target].dies = ""
     _restart(world, fault)
 
 
 def _crash_at_journal(world: World, fault: Fault) -> None:
-    when = fault.get("when") or ("after" if fault.get("after") else "before")
-    world.run_faults[fault.target].journal.dies = str(when)
+    world.run_faults[fault.target].dies = "after" if fault.get("after") else "before"
 
 
 # Faults that happen at a moment, and what happens when their time is over.

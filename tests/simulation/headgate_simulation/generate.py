@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from headgate_simulation import log_generate
 from headgate_simulation.fault_plans import FaultKinds, Moment, around
-from headgate_simulation.plan import AgentSpec, Fault, Operation, Plan, Weather
+from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # How many of the sinks need nothing of a node.
@@ -57,28 +57,11 @@ def _with_queries(seed: int) -> Plan:
         coordinators=coordinators,
         clients=clients,
         watchers=source.randint(1, 2),
-        weather=log_generate.with_slow_commits(seed, _weather(source)),
+        weather=_weather(source),
         operations=tuple(operations.made),
-        faults=(*_FAULTS.draw(source, agents, coordinators, moments), *_of_journals(seed, moments, agents)),
+        faults=tuple(_FAULTS.draw(source, agents, coordinators, moments)),
         heals=SETTLED + SPAN + 1.0,
     )
-
-
-def _of_journals(seed: int, moments: list[Moment], agents: tuple[AgentSpec, ...]) -> list[Fault]:
-    """Crashes in the middle of a write to a journal, with the power or without, and disks that sync nothing."""
-    source = stream(seed, "journal-faults")
-    faults = []
-    for number in range(1, source.choice((1, 2, 3, 4)) + 1):
-        moment = source.choice(moments)
-        target = source.choice((moment.agent, source.choice(agents).name))
-        kind = source.choice(("crash-at-journal", "crash-at-journal", "crash-at-journal", "journal-breaks"))
-        arguments: dict[str, object] = {}
-        if kind == "crash-at-journal":
-            arguments["when"] = source.choice(("before", "unsynced", "unsynced", "unsynced", "after"))
-            arguments["power"] = source.random() < 0.6
-        at, lasts = around(source, moment, SETTLED + SPAN), source.choice((0.3, 1.0, 3.0)) * source.uniform(0.5, 1.5)
-        faults.append(Fault(f"j{number}", round(at, 3), round(lasts, 3), kind, target, tuple(arguments.items())))
-    return faults
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:

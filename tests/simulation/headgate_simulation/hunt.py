@@ -6,18 +6,12 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate_simulation import journal_planted, log_planted, planted, store_planted, watch_planted
+from headgate_simulation import log_planted, planted, watch_planted
 from headgate_simulation.generate import generate, has_log
 from headgate_simulation.planted import Planted, plant
 from headgate_simulation.world import run
 
-PLANTED: tuple[Planted, ...] = (
-    *planted.PLANTED,
-    *watch_planted.PLANTED,
-    *store_planted.PLANTED,
-    *journal_planted.PLANTED,
-    *log_planted.PLANTED,
-)
+PLANTED: tuple[Planted, ...] = (*planted.PLANTED, *watch_planted.PLANTED, *log_planted.PLANTED)
 # A planted bug that takes more seeds than this counts as not found.
 WITHIN = 300
 

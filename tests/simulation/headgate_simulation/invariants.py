@@ -127,7 +127,6 @@ class Checker:
         # What each revision changed, as watchers are to be told of it.
         self.told: dict[int, list[Told]] = {}
         self.commits = 0
-        self._full_at = FULL_EVERY
         self._database = database
         self._truth = truth
         self._story_read = 0
@@ -136,8 +135,6 @@ class Checker:
         # Processes whose agent was dropped, and what agents said that they have forgotten.
         self._dropped: set[str] = set()
         self._forgotten: dict[tuple[str, str], int] = {}
-        # The last term in which they were told to.
-        self._forgotten_in: dict[tuple[str, str], int] = {}
         # The highest term that an agent has obeyed, and the highest epoch of a fragment that it was told of.
         self._terms: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
@@ -164,11 +161,7 @@ class Checker:
             for change in changes:
                 self.mirror.apply(change)
             self._after(changes, before)
-
-    def settled(self) -> None:
-        """A commit is complete, with all operations that share it."""
-        if self.commits >= self._full_at:
-            self._full_at = self.commits + FULL_EVERY
+        if self.commits % FULL_EVERY == 0:
             self.everything()
 
     def _one_leader(self, commit: Commit) -> None:
@@ -468,21 +461,14 @@ class Checker:
             self._epochs[agent, uid] = max(self._epochs.get((agent, uid), 0), epoch)
         if method == "UnregisterFragment":
             self._forgotten[agent, uid] = max(self._forgotten.get((agent, uid), 0), epoch)
-            self._forgotten_in[agent, uid] = max(self._forgotten_in.get((agent, uid), 0), term)
             for run in self._truth.runs_of(uid):
                 if run.agent == agent and run.epoch <= epoch:
                     fail("unregistered means gone", f"{run} still runs, though {agent} said it is gone", (agent, uid))
 
-    def remembered(self, agent: str, term: int, known: dict[str, int]) -> None:
-        """What an agent said yes to, its next process knows: by uid, the highest epoch that it was told of. What was
-        forgotten in an earlier term than the one it knows needs not be: commands of that term are refused."""
-        if term < self._terms.get(agent, 0):
-            fail("yes is durable", f"{agent} obeyed term {self._terms[agent]}, its next process knows {term}", (agent,))
+    def remembered(self, agent: str, known: dict[str, int]) -> None:
+        """What an agent said yes to, its next process knows: by uid, the highest epoch that it was told of."""
         for (name, uid), epoch in self._epochs.items():
             if name == agent and known.get(uid, 0) < epoch:
-                key = (name, uid)
-                if self._forgotten.get(key, 0) >= epoch and self._forgotten_in[key] < term:
-                    continue
                 text = f"{agent} said yes to epoch {epoch} of {uid}, and its next process knows {known.get(uid)}"
                 fail("yes is durable", text, (agent, uid))
 

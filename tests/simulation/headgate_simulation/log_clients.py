@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.log import v1 as api
@@ -17,15 +17,14 @@ from headgate_agent.log.record_batch import HEADER_BYTES, encode
 from headgate_agent.log.records import PlainRecord, pack
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
-from headgate_simulation.calls import CAUSE
 from headgate_simulation.group_clients import Committer, Member
 from headgate_simulation.log_edges import EdgeWriter, create_pinned
 from headgate_simulation.log_promises import Record, records_of
-from headgate_simulation.log_streams import ProduceStream
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.processes import EPOCH
 from headgate_simulation.streams import stream
+from headgate_simulation.transport import CAUSE
 from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
@@ -81,9 +80,6 @@ class LogClient:
     async def call_method(self, address: str, method: Method, request: Any, timeout: float = TIMEOUT) -> Any:
         return await self._transport.call(address, method, request, timeout=timeout)
 
-    def converse(self, address: str, method: str, requests: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-        return self._transport.converse(address, METHODS[method], requests, timeout=None)
-
     def anyone(self) -> str:
         """The address of the agent whose turn it is."""
         self._turn += 1
@@ -126,7 +122,6 @@ class LogClients:
         self.kinds = {
             "create_topic": self._create_topic,
             "produce": self._produce,
-            "produce_stream": self._produce,
             "produce_records": self._produce_records,
             "write_edge": self._write_edge,
             "consume": self._consume,
@@ -281,7 +276,6 @@ class Producer:
         self._topic = topic
         self._index = _int(operation["partition"])
         self._idempotent = bool(operation["idempotent"])
-        self._stream = ProduceStream(client) if operation.kind == "produce_stream" else None
         self._id = -1
         self._sequence = 0
         self._made = 0
@@ -297,8 +291,6 @@ class Producer:
             left -= count
             await self._send([self._batch(source.randint(1, 3)) for _ in range(count)])
             await asyncio.sleep(source.uniform(0.0, 2.0 * _float(operation["pace"])))
-        if self._stream is not None:
-            await self._stream.close(operation.timeout)
 
     async def _begin(self) -> None:
         answer = await self._client.ask_coordinator("CreateProducerId", api.CreateProducerIdRequest())
@@ -319,31 +311,23 @@ class Producer:
             )
             address = client.leader(topic, index)
             try:
-                answered = await self._produce(address, request)
+                answer = await client.call(address, "Produce", request, self._operation.timeout)
             except HeadgateError as error:
                 _no_defect(error)
                 client.learn(topic, index, "")
             else:
-                head = answered[0]
+                head = answer.parts[0]
                 if head.error_reason == "SEQUENCE_REFUSED":
                     await self._begin_anew(head.error_message)
                     waiting = self._encoded([values for values, _ in waiting])
                     continue
-                for part in answered:
+                for part in answer.parts:
                     if part.error_reason:
                         _no_defect_reason(part.error_reason, part.error_message)
                 client.learn(topic, index, head.leader_address if head.error_reason else address)
-                refused = [one for one, part in zip(waiting, answered, strict=False) if part.error_reason]
-                waiting = refused + waiting[len(answered) :]
+                waiting = [one for one, part in zip(waiting, answer.parts, strict=True) if part.error_reason]
             if waiting:
                 await client.pause()
-
-    async def _produce(self, address: str, request: api.ProduceRequest) -> Sequence[api.ProducedPart]:
-        timeout = self._operation.timeout
-        if self._stream is not None:
-            return await self._stream.produce(address, request, timeout)
-        answer: api.ProduceResponse = await self._client.call(address, "Produce", request, timeout)
-        return answer.parts
 
     async def _begin_anew(self, message: str) -> None:
         """The log knows less of this producer than it acknowledged."""

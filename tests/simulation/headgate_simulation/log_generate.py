@@ -4,8 +4,7 @@ the object store while they go on. Queries have plans of their own (`generate.py
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from headgate_simulation.fault_plans import FaultKinds, Moment, around, late
 from headgate_simulation.group_generate import groups
@@ -22,8 +21,6 @@ TOGETHER = 0.5
 # Shares of plans in which one topic is an edge, and in which one is an edge that is pinned to an agent.
 EDGES = 0.4
 PINNED = 0.35
-# Share of plans in which a producer sends over a stream.
-STREAMING = 0.4
 
 
 def generate(seed: int) -> Plan:
@@ -33,14 +30,13 @@ def generate(seed: int) -> Plan:
     moments = [Moment(source.uniform(SETTLED, SETTLED + SPAN), source.choice(agents).name) for _ in range(MOMENTS)]
     operations = _Operations(source, agents, moments)
     operations.workload()
-    weather = with_slow_commits(seed, _weather(source))
+    weather = _weather(source)
     faults = _FAULTS.draw(source, agents, coordinators, moments)
     lateness = stream(seed, "late")
     moves = [Moment(made.at, str(made["name"])) for made in operations.made if made.kind in ("join", "leave")]
     faults += late(lateness, moves or moments)
     consuming, delays = groups(seed, agents, operations.made, (SETUP + 0.5, SETTLED + SPAN))
-    streaming = _streaming(stream(seed, "produce-stream"), operations.made)
-    operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents), *streaming]
+    operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents)]
     faults += delays + _short_of_room(stream(seed, "room"), agents)
     # Where a call may come late, leaders often stop and lead again before it comes.
     unsteady = any(fault.kind == "late-requests" for fault in faults)
@@ -65,11 +61,6 @@ def generate(seed: int) -> Plan:
             merge_least=source.choice((2, 4, 16)),
         ),
     )
-
-
-def with_slow_commits(seed: int, weather: Weather) -> Weather:
-    """In some plans commits take so long that several operations share one."""
-    return replace(weather, commit_delay=stream(seed, "commit-delay").choice((0.0, 0.0, 0.0, 0.15)))
 
 
 def _short_of_room(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[Fault]:
@@ -103,26 +94,6 @@ def _pinned_edge(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[O
         given = (("topic", "p1"), *own.items())
         made.append(Operation(id=f"p{number}", at=at, client=1, kind=kind, arguments=given, timeout=3.0))
     return made
-
-
-def _streaming(source: random.Random, operations: Sequence[Operation]) -> list[Operation]:
-    """A producer that sends over a stream, to a partition of a topic that the plan has."""
-    topics = [one for one in operations if one.kind == "create_topic" and str(one["topic"]).startswith("t")]
-    if source.random() >= STREAMING:
-        return []
-    topic = source.choice(topics)
-    count = topic["partitions"]
-    assert isinstance(count, int)
-    arguments = {
-        "topic": topic["topic"],
-        "partition": source.randrange(count),
-        "batches": source.choice((10, 20, 30)),
-        "pace": source.choice((0.1, 0.4)),
-        "idempotent": source.random() < 0.7,
-    }
-    at = round(SETUP + source.uniform(0.5, 4.0), 3)
-    timeout = source.choice((1.0, 3.0, 8.0))
-    return [Operation("s1", at, 1, "produce_stream", tuple(arguments.items()), timeout=timeout)]
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from headgate_common.dispatch import Method
 from headgate_common.errors import HeadgateError
 from headgate_simulation.group_invariants import GroupChecker
-from headgate_simulation.journal_disk import JournalDisk
 from headgate_simulation.log_agent import UPKEEP, AgentLog
 from headgate_simulation.log_clients import LogClients
 from headgate_simulation.log_disk import WalDisk, WalFaults
@@ -66,14 +65,13 @@ class LogWorld:
         """The machine of an agent that has crashed: what was not synced may be gone."""
         number = self._powers[name] = self._powers.get(name, 0) + 1
         self.disk(name).lose_power(stream(self.world.plan.seed, f"power/{name}/{number}"))
-        self.world.journal_loses_power(name)
 
     def lose_disk(self, name: str) -> None:
         """All that an agent that has crashed had kept."""
         durable = self.world.processes[name].durable
         self.lost_volumes.add(durable.volume_id)
         durable.volume_id = ""
-        durable.journal = JournalDisk()
+        durable.records.clear()
         durable.wal = WalDisk()
         self.world.trace.note(name, "disk lost")
 
@@ -101,7 +99,7 @@ class LogWorld:
         """A server has answered a call."""
         if isinstance(told, HeadgateError):
             return
-        if method.name in ("Produce", "StreamProduce"):
+        if method.name == "Produce":
             self.checker.produced(server, request, told)
         elif method.name == "ProduceRecords":
             self.checker.produced_records(server, request, told)

@@ -9,14 +9,12 @@ Contract:
   runs again, and nothing that its `finally` blocks schedule).
 - Nothing ready, no timer and the main task not done is a `Deadlock`; too many callbacks without time moving is a
   `BusyLoop`; time beyond `time_limit` is `Endless`. All name the tasks concerned.
-- Threads are refused. A method that production runs on one is run by its own object, if that has `run_on_thread`, which
-  takes what is to be run and the method's name and returns a future: a simulated thread, on this loop.
+- Threads are refused: what needs one has no place in a simulation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import heapq
 import math
 import random
@@ -399,15 +397,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> NoReturn:  # type: ignore[override]
         raise SimulationError("call_soon_threadsafe: there are no threads in a simulation")
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        # `asyncio.to_thread` runs the method in a context.
-        in_context = type(func) is functools.partial and type(getattr(func.func, "__self__", None)) is Context
-        method = func.args[0] if in_context else func
-        run = getattr(getattr(method, "__self__", None), "run_on_thread", None)
-        if run is None:
-            raise SimulationError(f"run_in_executor({func!r}): there are no threads in a simulation")
-        future: asyncio.Future[Any] = run(functools.partial(func, *args), method.__name__)
-        return future
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
+        raise SimulationError(f"run_in_executor({func!r}): there are no threads in a simulation")
 
 
 async def _awaited(closing: Coroutine[Any, Any, None]) -> None:

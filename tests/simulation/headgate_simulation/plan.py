@@ -94,8 +94,6 @@ class Weather:
     duplication: float = 0.0
     # The longest that a commit or a read takes.
     store_delay: float = 0.002
-    # How much longer a commit takes, at most: what comes meanwhile shares the next one.
-    commit_delay: float = 0.0
     # How long a fragment takes from start to running, at most.
     start_delay: float = 0.5
     # How long a stop takes, at most.

@@ -259,9 +259,9 @@ PLANTED: tuple[Planted, ...] = (
         "listeners hear of a transaction before it is durable, and also if it is rolled back",
         (
             Edit(
-                "headgate_coordinator.catalog.sqlite:SqliteStore._commit_group",
-                "transaction.commit()",
-                "self._publish(done.outcomes); transaction.commit()",
+                "headgate_coordinator.catalog.inline:InlineStore._commit",
+                "self._stats.writes += 1",
+                "self._stats.writes += 1; outcome.revision and self._feed.publish((outcome.revision,))",
             ),
         ),
     ),

@@ -23,7 +23,6 @@ from headgate_coordinator.config import CoordinatorConfig
 from headgate_coordinator.errors import REASONS
 from headgate_simulation import quiet
 from headgate_simulation.agents import RunFaults, ScriptedRunner, SimulatedDisk, agent_program
-from headgate_simulation.calls import CAUSE
 from headgate_simulation.clients import Client, Watcher
 from headgate_simulation.coordinators import CoordinatorProcess, coordinator_program
 from headgate_simulation.database import FastDatabase
@@ -34,10 +33,10 @@ from headgate_simulation.log_world import LogWorld
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
-from headgate_simulation.store import Commit, StoreFaults
+from headgate_simulation.store import Commit, SimulatedStore, StoreFaults
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
-from headgate_simulation.transport import Link, Network
+from headgate_simulation.transport import CAUSE, Link, Network
 from headgate_simulation.truth import Truth
 from headgate_simulation.violation import Violation, fail
 
@@ -105,7 +104,6 @@ class World:
         self._domain = Domain("world")
         self._broken: SimulationError | None = None
         self._leader = 0
-        self._powers: dict[str, int] = {}
         self.log = LogWorld(self, plan.log) if plan.log is not None else None
         self._build()
 
@@ -137,8 +135,8 @@ class World:
         self.faults.set_link(sender, receiver, link)
 
     def forget_dead_stores(self) -> None:
-        followers = self.database.followers
-        followers[:] = [store for store in followers if store.alive]
+        stores = self.database.stores
+        stores[:] = [store for store in stores if isinstance(store, SimulatedStore) and store.alive]
 
     def coordinator_addresses(self) -> list[str]:
         return [f"c{number}:7400" for number in range(1, self.plan.coordinators + 1)]
@@ -149,8 +147,7 @@ class World:
     # What the parts tell the world
 
     def committed(self, commit: Commit) -> None:
-        """Called for every operation that becomes durable, before anybody else can know; those that become so in one
-        commit one after the other, each with the catalog as it was behind it."""
+        """Called at the moment a transaction is durable, before anybody else can know."""
         if commit.revision is not None:
             for change in commit.revision.changes:
                 self.trace.note(commit.coordinator, "commit", change.name, change.uid, detail=_told(change))
@@ -160,11 +157,6 @@ class World:
             self._leader_is_alone()
             if self.log is not None:
                 self.log.committed()
-
-    def settled(self) -> None:
-        """Called when a commit is complete."""
-        with self.checking():
-            self.checker.settled()
 
     def _leader_is_alone(self) -> None:
         """When the leadership passes, nobody else may still believe that it leads."""
@@ -244,7 +236,7 @@ class World:
             known = {uid: held.epoch for uid, held in registry._held.items()}
             for uid, (epoch, _) in registry._tombstones.items():
                 known[uid] = max(known.get(uid, 0), epoch)
-            self.checker.remembered(name, registry.term, known)
+            self.checker.remembered(name, known)
 
     def broken(self, error: SimulationError) -> None:
         """Something that must hold does not. The first such thing ends the run, whoever swallows the exception."""
@@ -257,15 +249,9 @@ class World:
         for store in self.store_faults.values():
             store.dies = ""
         for runs in self.run_faults.values():
-            runs.journal.dies = ""
+            runs.dies = ""
         if self.log is not None:
             self.log.calm()
-
-    def journal_loses_power(self, name: str) -> None:
-        """The machine of an agent that has crashed: what its journal was not sure of may be gone."""
-        number = self._powers[name] = self._powers.get(name, 0) + 1
-        self.trace.note(name, "power lost")
-        self.processes[name].durable.journal.lose_power(stream(self.plan.seed, f"journal-power/{name}/{number}"))
 
     async def cluster_operation(self, operation: Operation) -> None:
         name = str(operation["name"])
