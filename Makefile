@@ -43,7 +43,7 @@ bench: $(STAMP) ## Run one benchmark: make bench NAME=create_query (no NAME list
 simulate: $(STAMP) ## Run the simulator: SEEDS=n runs n seeds, SEED=n replays one, neither runs until a failure
 	@$(PYTHON) tools/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(STAMP) ## Break real servers under load: the log for HOURS=n (1), then queries with KILLS=n (50) of each process; SEED=n, WHAT=log or queries
+chaos: $(STAMP) ## Break real servers under load: the log for HOURS=n (1), then queries with KILLS=n (50) of each process; SEED=n, WHAT=log or queries, WORKLOADS=files,topics,kafka,edges
 	@$(if $(filter queries,$(WHAT)),,$(PYTHON) -m tests.chaos.campaign)
 	@$(if $(filter log,$(WHAT)),,$(PYTHON) -m tests.chaos.queries)
 

@@ -54,7 +54,8 @@ def deploy(client: Client) -> None:
         statements += f"CREATE PHYSICAL SOURCE source{number} FOR readings{number} TYPE GENERATOR ON agent{number};"
         statements += f"CREATE SINK sink{number} (sensor INT32, value FLOAT64) TYPE PRINT ON agent{number};"
         statements = f"CREATE LOGICAL SOURCE readings{number} (sensor INT32, value FLOAT64);" + statements
-    client(catalog.ExecuteStatementRequest(statement=statements), timeout=60.0)
+    answer = client(catalog.ExecuteStatementRequest(statement=statements), timeout=60.0)
+    assert not answer.HasField("failure"), answer.failure
     for number in range(QUERIES):
         source, sink = number % AGENTS, (number + 1) % AGENTS
         client(

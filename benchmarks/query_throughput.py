@@ -29,7 +29,7 @@ from bare_spark import Job
 from streams import LOOK_SECONDS, STILL_SECONDS, Stand, TopicReader, began, stand
 
 QUICK = bool(os.environ.get("QUICK"))
-ROWS = int(os.environ.get("ROWS", "200000" if QUICK else "1000000"))
+ROWS = int(os.environ.get("ROWS", "200000" if QUICK else "2000000"))
 SIZES = (ROWS // 4, ROWS)
 ROUNDS = 1 if QUICK else 2
 WARM_ROWS = ROWS // 10

@@ -7,7 +7,6 @@ the smaller and the larger half of the seeds by agents and by queries.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import statistics
@@ -16,12 +15,11 @@ from collections.abc import Callable, Sequence
 
 from headgate_simulation.generate import generate
 from headgate_simulation.plan import Plan
-from headgate_simulation.pool import run_seeds
+from headgate_simulation.pool import run_seeds, warm_up
 from headgate_simulation.world import Result, run
 
 SEEDS = 240
 ALONE = 60
-WARM = 4
 MUST = 8.0
 
 
@@ -35,10 +33,7 @@ def _queries(plan: Plan) -> int:
 
 def _alone() -> list[tuple[Result, float]]:
     """Runs in this process, each with the seconds of processor time it took."""
-    for seed in range(1, WARM + 1):
-        run(generate(seed))
-    gc.collect()
-    gc.freeze()
+    warm_up()
     measured = []
     for seed in range(1, ALONE + 1):
         before = time.process_time()

@@ -30,7 +30,7 @@ from headgate.catalog import v1 as catalog
 from tests.e2e.life.kit import Process
 from tests.e2e.queries.kit import QueryCluster, query_cluster, until
 from tests.servers.kafka import running_kafka
-from tests.servers.process import free_port_base
+from tests.servers.ports import free_port_base
 
 BARE = Path(__file__).with_name("bare_spark.py")
 START_SECONDS = 300.0

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
+from tests.examples import examples
 from tests.servers.cache import ServerMissing, servers_required
 from tests.servers.grpcurl import Grpcurl, find_grpcurl
 from tests.servers.kafka import Kafka, running_kafka
 from tests.servers.minio import Bucket, Minio, running_minio
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.process import tail
+from tests.servers.secure_kafka import SecureKafka, running_secure_kafka
+from tests.servers.yarn import Yarn, running_yarn
 
 S = TypeVar("S")
 
@@ -27,8 +31,10 @@ _MARKER_OF_FIXTURE = {
     "postgres_server": "postgres",
     "kafka_bootstrap": "kafka",
     "kafka_server": "kafka",
+    "secure_kafka": "kafka",
     "minio": "minio",
     "minio_server": "minio",
+    "yarn": "yarn",
     "grpcurl": "grpcurl",
 }
 # What their tests share takes minutes to make, so only one test process makes it. (Groups by marker need a pytest whose
@@ -37,9 +43,14 @@ _TOGETHER = frozenset(
     {
         "tests/e2e/engine/test_crashes.py",
         "tests/e2e/engine/test_s3.py",
+        "tests/e2e/queries/test_cannot_start.py",
+        "tests/e2e/queries/test_kafka_security.py",
         "tests/e2e/queries/test_kills.py",
+        "tests/e2e/queries/test_latest.py",
         "tests/e2e/queries/test_lost_agents.py",
+        "tests/e2e/queries/test_oracle.py",
         "tests/e2e/queries/test_select.py",
+        "tests/e2e/queries/test_two_engines.py",
         "tests/e2e/sdk/test_docs.py",
         "tests/e2e/sdk/test_examples.py",
         "tests/integration/planner_spark/test_corpus_in_spark.py",
@@ -53,6 +64,10 @@ _LOGGED = ("postgres", "kafka", "minio")
 
 
 def pytest_configure() -> None:
+    # For property tests that name no number of their own.
+    # (no deadline: the machine is shared, and how long a case takes says nothing)
+    settings.register_profile("headgate", max_examples=examples(100), deadline=None)
+    settings.load_profile("headgate")
     os.environ.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED_JAVA)
 
 
@@ -165,6 +180,12 @@ def kafka_bootstrap(kafka_server: Kafka) -> str:
 
 
 @pytest.fixture(scope="session")
+def secure_kafka(server_logs: Path) -> Iterator[SecureKafka]:
+    """A real Kafka broker with users, certificates and rights."""
+    yield from _running(running_secure_kafka(server_logs / "secure-kafka.log"))
+
+
+@pytest.fixture(scope="session")
 def minio_server(server_logs: Path) -> Iterator[Minio]:
     yield from _running(running_minio(server_logs / "minio.log"))
 
@@ -173,6 +194,12 @@ def minio_server(server_logs: Path) -> Iterator[Minio]:
 def minio(minio_server: Minio) -> Bucket:
     """An empty bucket of a real MinIO server."""
     return minio_server.fresh_bucket()
+
+
+@pytest.fixture
+def yarn(tmp_path: Path) -> Iterator[Yarn]:
+    """A real YARN of one node."""
+    yield from _running(running_yarn(tmp_path))
 
 
 @pytest.fixture(scope="session")

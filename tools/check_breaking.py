@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,11 +31,11 @@ def previous_commit() -> str | None:
 
 def extract(commit: str, target: Path) -> bool:
     """Unpacks the API of a commit; False where that commit has none."""
-    archive = git("archive", "--format=tar", commit, "--", *INPUTS)
+    archive = git("archive", "--format=zip", commit, "--", *INPUTS)
     if archive.returncode != 0:
         return False
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-        tar.extractall(target, filter="data")
+    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as packed:
+        packed.extractall(target)
     return any((target / "protos" / "headgate").rglob("*.proto"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headgate_common.durations import show_duration
 from headgate_coordinator.catalog.descriptors import PARSERS, SINKS, SOURCES, Option, OptionType
+from headgate_coordinator.catalog.descriptors.edges import EDGE_OPTIONS
 from headgate_coordinator.catalog.descriptors.generator import MAKERS
 from headgate_coordinator.sql.parse.query import QUERY_OPTIONS
 from headgate_coordinator.sql.types import TYPES, DataType, Kind, widens
@@ -115,6 +116,8 @@ def options_page() -> Iterator[str]:
     yield "|---|---|"
     for name, meaning in QUERY_OPTIONS.items():
         yield f"| `{name}` | {meaning} |"
+    how = "With `edges = 'kafka'` ([modes.md](../modes.md#edges-on-kafka)):"
+    yield from section("Edges on Kafka", how, EDGE_OPTIONS)
 
 
 def source_notes(name: str) -> str:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from tests.chaos.clients import (
 from tests.chaos.faults import Fault, plan
 from tests.chaos.history import Followed, History, Hole, Place, Read, violations
 from tests.chaos.moved_clock import move
+from tests.chaos.recovery import Recovery, holes_in
 from tests.chaos.servers import LogAgent, restartable_coordinator, running_log_agent
 from tests.servers.minio import Bucket
 from tests.servers.restartable import Restartable
@@ -57,6 +59,7 @@ PAUSE = (0.5, 2.0)
 # How far clocks are moved: further than any grace time, and less than topics of the campaign keep their records.
 WEEKS = 14 * 86_400.0
 HEALED = 120.0
+AFTER_HOLES = 2.0
 # One campaign of `make chaos`, and the shortest one that is worth its start.
 SPAN = 300.0
 LEAST_SPAN = 60.0
@@ -135,7 +138,7 @@ def cluster(folder: Path, catalog: str, bucket: Bucket) -> Iterator[Cluster]:
         yield Cluster(coordinator, agents, links, store_link)
 
 
-def faults_of(made: Cluster) -> list[Fault]:
+def faults_of(made: Cluster, recovery: Recovery) -> list[Fault]:
     found = [
         Fault("coordinator killed", made.coordinator.kill, lambda: _start_again(made.coordinator), SHORT),
         Fault("coordinator paused", made.coordinator.pause, made.coordinator.resume, LONG),
@@ -147,6 +150,7 @@ def faults_of(made: Cluster) -> list[Fault]:
     for agent, link in zip(made.agents, made.links, strict=True):
         found += [
             Fault(f"{agent.name} killed", agent.kill, _again(agent), SHORT),
+            Fault(f"{agent.name} lost with its disk", partial(recovery.lose, agent), _again(agent), SHORT),
             Fault(f"{agent.name} paused", agent.pause, agent.resume, LONG),
             Fault(f"{agent.name} cut off", link.cut, link.heal, LONG),
             Fault(f"{agent.name} full", agent.fill_disk, _freed(agent), SHORT),
@@ -195,6 +199,8 @@ def run(
     outcome, history = Outcome(), History()
     with cluster(folder, catalog, bucket) as made, ExitStack() as stack:
         create_topics(made.bootstrap)
+        recovery = Recovery(made.coordinator.address)
+        stack.callback(recovery.stop)
         all_places = [place for topic in TOPICS for place in places(topic, PARTITIONS)]
         producers = [
             SteadyProducer(f"p{number}-{place.topic}-{place.partition}", made.bootstrap, place, history, RATE)
@@ -206,16 +212,20 @@ def run(
         followers += [GrpcFollower("a consumer over gRPC", agents, place) for place in all_places]
         for follower in followers:
             stack.callback(follower.stop)
-        strike(made, seed, seconds, outcome, history, say)
+        strike(made, recovery, seed, seconds, outcome, history, say)
         while_broken = {(one.name, place): len(read) for one in followers for place, read in one.read.items()}
         outcome.followed = sum(while_broken.values())
         say("healed; waiting for what is still under way")
         deadline = time.monotonic() + HEALED
+        recovery.settle(HEALED)
+        # So that records follow every hole.
+        time.sleep(AFTER_HOLES)
         for producer in producers:
             producer.stop(max(1.0, deadline - time.monotonic()))
             outcome.violations += producer.problems
         outcome.acknowledged = history.count
         say(f"{history.count} records acknowledged; reading")
+        recovery.stop()
         holes = holes_of(made, all_places)
         outcome.holes = sum(len(found) for found in holes.values())
         reads: dict[Place, list[Read]] = {}
@@ -229,9 +239,11 @@ def run(
             outcome.violations += follower.problems
             for place, seen in follower.read.items():
                 followed[place].append(Followed(follower.name, list(seen)))
-        outcome.violations += violations(
-            history, reads, holes, starts, lambda place: TOPICS[place.topic] == "WAL", followed
-        )
+        # Nobody accepts a loss but of what was on a disk that is gone: there is no other hole that may be.
+        outcome.violations += violations(history, reads, holes, starts, recovery.accepted, followed)
+        for place, accepted in recovery.accepted.items():
+            if accepted and TOPICS[place.topic] != "WAL":
+                outcome.violations.append(f"{place}: it survives the loss of a disk, and {accepted} were lost with one")
         for (name, place), count in while_broken.items():
             if count == 0:
                 outcome.violations.append(
@@ -243,10 +255,16 @@ def run(
 
 
 def strike(
-    made: Cluster, seed: int, seconds: float, outcome: Outcome, history: History, say: Callable[[str], None]
+    made: Cluster,
+    recovery: Recovery,
+    seed: int,
+    seconds: float,
+    outcome: Outcome,
+    history: History,
+    say: Callable[[str], None],
 ) -> None:
     """Carries the plan out, and heals everything at its end."""
-    faults = faults_of(made)
+    faults = faults_of(made, recovery)
     strokes = plan(faults, seconds, random.Random(seed), PAUSE)
     moments = [(one.begins, True, one.fault) for one in strokes] + [(one.ends, False, one.fault) for one in strokes]
     moments.sort(key=lambda moment: moment[0])
@@ -293,7 +311,7 @@ def holes_of(made: Cluster, wanted: Sequence[Place]) -> Mapping[Place, Sequence[
     for partition in answer.partitions:
         place = Place(partition.topic, partition.index)
         if place in found:
-            found[place] = [Hole(hole.from_offset, hole.to_offset) for hole in partition.offsets.holes]
+            found[place] = holes_in(partition)
     return found
 
 
@@ -319,12 +337,13 @@ def main() -> int:
     hours = float(os.environ.get("HOURS", "1"))
     first = int(os.environ.get("SEED", str(random.randrange(1_000_000))))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    until = time.monotonic() + hours * 3600
     total, campaigns = Outcome(), 0
     with tempfile.TemporaryDirectory(prefix="headgate-chaos-") as name, ExitStack() as stack:
         folder = Path(name)
         postgres = stack.enter_context(running_postgres(folder / "postgres.log"))
         minio = stack.enter_context(running_minio(folder / "minio.log"))
+        # From here on: servers may be built first, and a run without a campaign would say that everything held.
+        until = time.monotonic() + hours * 3600
         while not total.violations and (left := until - time.monotonic()) > (LEAST_SPAN if campaigns else 0.0):
             seed = first + campaigns
             own = folder / str(seed)

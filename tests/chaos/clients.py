@@ -4,9 +4,11 @@ partitions."""
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -17,7 +19,6 @@ from headgate.log.v1 import log_service_pb2_grpc
 from tests.chaos.history import History, Place, Read, Written
 
 PRODUCER = {
-    "log_level": 0,
     "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -29,6 +30,11 @@ PRODUCER = {
     "topic.metadata.refresh.interval.ms": 5_000,
 }
 
+# What a client tells of itself while it works, of which the end is shown for one that stands still.
+# Metadata is part of it because a client that knows of no broker any more tells that and nothing else.
+TOLD = {"debug": "eos,broker,msg,metadata", "log_level": 7}
+KEPT_LINES, SHOWN_LINES = 2_000, 80
+
 # What tells a consumer that records it was shown are gone. Whatever else happens to it passes.
 TAKEN_BACK = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -36,16 +42,29 @@ TAKEN_BACK = (
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._BAD_MSG,
 )
+# What a producer says of records that it gave up itself: their time was over, or its own was.
+GIVEN_UP = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 LOST = (grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.DATA_LOSS)
 # One stream of records; then the next agent is asked, from where this one has come to.
 STREAM_SECONDS = 10.0
+
+
+class Remembered(logging.Handler):
+    """The last lines that a client has logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.created:.3f} {record.getMessage()}")
 
 
 class SteadyProducer:
     """Sends records to one partition at a steady rate until it is stopped, each with the next number.
 
     A client that reports a fatal error is replaced by a new one under a new name: its order and identity begin anew, as
-    for every producer that was restarted.
+    for every producer that was restarted. History is told why, and so of records that were refused.
     """
 
     def __init__(self, name: str, bootstrap: str, place: Place, history: History, rate: float) -> None:
@@ -54,7 +73,10 @@ class SteadyProducer:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.problems: list[str] = []
-        self.restarts = 0
+        self._heard = "nothing"
+        self._told = Remembered()
+        self._logger = logging.Logger(name)
+        self._logger.addHandler(self._told)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -63,24 +85,39 @@ class SteadyProducer:
         self._stop.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self.problems.append(f"{self._name}: not everything was acknowledged within {seconds:.0f} s after healing")
+            with self._lock:
+                sent = self._history.sent[self._place]
+                own = {name: count for name, count in sent.items() if name.startswith(f"{self._name}.")}
+                told = sum(one.producer in own for one in self._history.acknowledged[self._place].values())
+            self.problems.append(
+                f"{self._name}: not everything was acknowledged within {seconds:.0f} s after healing: {told} of {own}; "
+                f"it heard last: {self._heard}; it told last:\n" + "\n".join([*self._told.lines][-SHOWN_LINES:])
+            )
 
     def _run(self) -> None:
         for life in itertools.count():
-            name = f"{self._name}.{life}"
-            if self._send(name):
+            if self._send(f"{self._name}.{life}"):
                 return
-            self.restarts += 1
 
     def _send(self, name: str) -> bool:
         """One client's life; False if it ended with a fatal error."""
-        fatal = threading.Event()
+        fatal, broken = threading.Event(), threading.Event()
+
+        def breaks(error: KafkaError) -> None:
+            # Once for each life: what follows comes of it.
+            if not broken.is_set():
+                broken.set()
+                with self._lock:
+                    self._history.broken[self._place][self._name].append(f"{name}: {error}")
 
         def failed(error: KafkaError) -> None:
+            self._heard = str(error)
             if error.fatal():
+                breaks(error)
                 fatal.set()
 
-        producer = Producer({**PRODUCER, "bootstrap.servers": self._bootstrap, "error_cb": failed})
+        settings = {**PRODUCER, **TOLD, "bootstrap.servers": self._bootstrap, "error_cb": failed}
+        producer = Producer(settings, logger=self._logger)
         number = 0
         while not self._stop.is_set() and not fatal.is_set():
             written = Written(name, number)
@@ -91,7 +128,7 @@ class SteadyProducer:
                     self._place.topic,
                     f"{name}:{number}".encode(),
                     partition=self._place.partition,
-                    on_delivery=self._delivered(written),
+                    on_delivery=self._delivered(written, breaks),
                 )
                 number += 1
             except (BufferError, KafkaException):
@@ -106,12 +143,14 @@ class SteadyProducer:
             producer.flush(5.0)
         return not fatal.is_set() or self._stop.is_set()
 
-    def _delivered(self, written: Written) -> Any:
+    def _delivered(self, written: Written, breaks: Callable[[KafkaError], None]) -> Any:
         def answered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                # It may be there, or not.
+                if error.code() not in GIVEN_UP:
+                    breaks(error)
+                return
             with self._lock:
-                if error is not None:
-                    # It may be there, or not.
-                    return
                 offset = message.offset()
                 assert offset is not None
                 before = self._history.acknowledged[self._place].get(offset)

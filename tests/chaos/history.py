@@ -6,7 +6,7 @@ A record's value is `producer:number`, numbered from 0 by each producer for each
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import MappingProxyType
@@ -44,6 +44,9 @@ class History:
     acknowledged: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
     # How many each producer has sent, or is about to send: those that were not acknowledged may be there, or not.
     sent: dict[Place, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    # Why each producer had to begin anew, or did not get a record in though its time was not over: an idempotent one
+    # that keeps asking never should.
+    broken: dict[Place, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
     @property
     def count(self) -> int:
@@ -72,12 +75,12 @@ def violations(
     reads: Mapping[Place, Sequence[Read]],
     holes: Mapping[Place, Sequence[Hole]],
     first_offsets: Mapping[Place, int],
-    may_lose: Callable[[Place], bool] = lambda place: True,
+    accepted: Mapping[Place, Sequence[Hole]] = MappingProxyType({}),
     followed: Mapping[Place, Sequence[Followed]] = MappingProxyType({}),
 ) -> list[str]:
     """Everything that does not hold, in words; empty if all does. `reads` are of the end, when everything is healed,
-    `followed` are of the time before. A hole is allowed where the topic's promise is less than the loss of a disk:
-    `may_lose`."""
+    `followed` are of the time before. `holes` are reported in the end; they must be those that were `accepted` when a
+    disk was lost, and no others. What was in one is gone for good, also for those who have seen it."""
     found: list[str] = []
     for place in sorted({*history.acknowledged, *reads}, key=lambda place: (place.topic, place.partition)):
         sequences = reads.get(place, ())
@@ -86,13 +89,15 @@ def violations(
             continue
         found += _same(place, sequences)
         lost = holes.get(place, ())
-        found += _holes_are_holes(place, sequences, lost, allowed=may_lose(place))
+        found += _holes_are_holes(place, sequences, lost, accepted.get(place, ()))
         found += _nothing_lost(place, history.acknowledged.get(place, {}), dict(sequences[0]), lost)
         found += _dense(place, sequences[0], lost, first_offsets.get(place, 0))
         found += _once_and_in_order(place, sequences[0])
+        found += _kept_going(place, history.broken.get(place, {}), accepted.get(place, ()))
         found += _was_sent(place, sequences[0], history.sent.get(place, {}))
         for one in followed.get(place, ()):
-            found += _saw_the_same(place, one, sequences[0])
+            found += _saw_the_same(place, one, sequences[0], lost)
+        found += _saw_what_was_lost(place, followed.get(place, ()), history.acknowledged.get(place, {}), lost)
     return found
 
 
@@ -106,11 +111,13 @@ def _same(place: Place, sequences: Sequence[Read]) -> Iterable[str]:
             yield f"{place}: two consumers saw different sequences, from record {at} on"
 
 
-def _saw_the_same(place: Place, followed: Followed, final: Read) -> Iterable[str]:
-    """What was once shown stays where it is: a consumer sees the final sequence, record by record, from the start."""
+def _saw_the_same(place: Place, followed: Followed, final: Read, holes: Sequence[Hole]) -> Iterable[str]:
+    """What was once shown stays where it is, unless it was lost with a disk: a consumer sees the final sequence, record
+    by record, from the start."""
     in_the_end = dict(final)
     before = -1
-    for (offset, value), expected in zip_longest(followed.read, final, fillvalue=(-1, b"")):
+    kept = [(offset, value) for offset, value in followed.read if not _in_any(offset, holes)]
+    for (offset, value), expected in zip_longest(kept, final, fillvalue=(-1, b"")):
         if (offset, value) == expected:
             before = offset
             continue
@@ -127,11 +134,35 @@ def _saw_the_same(place: Place, followed: Followed, final: Read) -> Iterable[str
         return
 
 
+def _saw_what_was_lost(
+    place: Place, followed: Sequence[Followed], acknowledged: Mapping[int, Written], holes: Sequence[Hole]
+) -> Iterable[str]:
+    """What is in a hole was one sequence too, as long as it was there."""
+    seen = dict(acknowledged)
+    for one in followed:
+        before = -1
+        for offset, value in one.read:
+            if offset <= before and (_in_any(offset, holes) or _in_any(before, holes)):
+                yield f"{place}: {one.consumer} saw offset {offset} after {before}"
+                break
+            before = offset
+            if not _in_any(offset, holes):
+                continue
+            written = parse(value)
+            if seen.setdefault(offset, written) != written:
+                yield f"{place}: {one.consumer} saw {written} at offset {offset}, which held {seen[offset]}"
+                break
+
+
+def _in_any(offset: int, holes: Sequence[Hole]) -> bool:
+    return any(offset in hole for hole in holes)
+
+
 def _nothing_lost(
     place: Place, acknowledged: Mapping[int, Written], read: Mapping[int, bytes], holes: Sequence[Hole]
 ) -> Iterable[str]:
     for offset, written in sorted(acknowledged.items()):
-        if any(offset in hole for hole in holes):
+        if _in_any(offset, holes):
             continue
         value = read.get(offset)
         if value is None:
@@ -146,19 +177,33 @@ def _dense(place: Place, read: Read, holes: Sequence[Hole], first: int) -> Itera
         if offset < expected:
             yield f"{place}: offset {offset} came after {expected - 1}"
             return
-        for missing in range(expected, offset):
-            if not any(missing in hole for hole in holes):
-                yield f"{place}: offset {missing} is missing, and no hole is reported"
+        while expected < offset:
+            lost = next((hole for hole in holes if expected in hole), None)
+            if lost is None:
+                yield f"{place}: offset {expected} is missing, and no hole is reported"
                 return
+            expected = min(lost.end, offset)
         expected = offset + 1
 
 
-def _holes_are_holes(place: Place, sequences: Sequence[Read], holes: Sequence[Hole], *, allowed: bool) -> Iterable[str]:
-    if holes and not allowed:
-        yield f"{place}: its topic survives the loss of a disk, and {len(holes)} holes are reported"
-    used = [offset for read in sequences for offset, _ in read if any(offset in hole for hole in holes)]
+def _holes_are_holes(
+    place: Place, sequences: Sequence[Read], holes: Sequence[Hole], accepted: Sequence[Hole]
+) -> Iterable[str]:
+    if list(holes) != list(accepted):
+        yield f"{place}: the holes {list(holes)} are reported, and {list(accepted)} were accepted"
+    used = [offset for read in sequences for offset, _ in read if _in_any(offset, holes)]
     if used:
         yield f"{place}: offset {used[0]} holds a record, and is reported as part of a hole"
+
+
+def _kept_going(place: Place, broken: Mapping[str, Sequence[str]], accepted: Sequence[Hole]) -> Iterable[str]:
+    """An idempotent producer is broken only by the loss of what it was acknowledged, and by each loss once."""
+    for producer, errors in sorted(broken.items()):
+        if len(errors) > len(accepted):
+            yield (
+                f"{place}: {producer} was broken {len(errors)} times, and {len(accepted)} losses were accepted: "
+                f"{'; '.join(errors)}"
+            )
 
 
 def _was_sent(place: Place, read: Read, sent: Mapping[str, int]) -> Iterable[str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos import moved_clock
-from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess, start_with_retry
 from tests.servers.restartable import Restartable
 
 
@@ -17,6 +18,8 @@ from tests.servers.restartable import Restartable
 class LogAgent(Restartable):
     # Where Kafka clients reach it.
     kafka: str = ""
+    # All that it has on its disk.
+    data: Path = Path()
 
 
 def _ports(count: int) -> list[str]:
@@ -70,7 +73,7 @@ def running_log_agent(
         arguments += ["--object-store", object_store or str(folder / "objects"), *options]
         log = folder / f"{name}.log"
         process = ServerProcess(Command(name=name, arguments=arguments, log=log))
-        made.append(LogAgent(name, arguments, log, address, http, process, clock, kafka))
+        made.append(LogAgent(name, arguments, log, address, http, process, clock, kafka, folder / name))
         return process
 
     start_with_retry(start)

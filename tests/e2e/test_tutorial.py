@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import HEADGATE
-from tests.servers.process import Command, ServerProcess, free_port_base
+from tests.servers.ports import free_port_base
+from tests.servers.process import Command, ServerProcess
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 _STEP = re.compile(r"^```sh ?(?P<kind>\w*)\n(?P<command>.*?)^```\n(?:```text\n(?P<shown>.*?)^```\n)?", re.M | re.S)

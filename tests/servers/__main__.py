@@ -16,12 +16,13 @@ from tests.servers.kafka import find_java, find_libs
 from tests.servers.minio import find_minio
 from tests.servers.postgres import find_bin_folder, unprivileged_user
 from tests.servers.sdks import fetch_sdk
+from tests.servers.yarn import find_yarn
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each tool that set-up may want, with what cannot be had without it.
 TOOLS = {
     "java": "JDK: Kafka and everything on Spark",
-    "mvn": "Maven: fetching Kafka and Spark's Kafka jars",
+    "mvn": "Maven: fetching Kafka, YARN and Spark's Kafka jars",
     "go": "Go: building MinIO and grpcurl, and the generated Go client",
     "node": "Node: the generated TypeScript client",
 }
@@ -63,6 +64,7 @@ SERVERS: dict[str, Callable[[], Path]] = {
     "grpcurl": find_grpcurl,
     "spark-jars": find_spark_jars,
     "spark-classes": find_spark_classes,
+    "yarn": find_yarn,
     "sdk-go": partial(fetch_sdk, "go"),
     "sdk-ts": partial(fetch_sdk, "typescript"),
 }

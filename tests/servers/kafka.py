@@ -6,15 +6,18 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.servers.cache import ServerMissing, cache_folder, locked, run_build, say
-from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
+from tests.servers.cache import ServerMissing
+from tests.servers.maven import fetched
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess, start_with_retry
 
 VERSION = "4.1.0"
 CLUSTER_ID = "aGVhZGdhdGUtdGVzdC1rYQ"
@@ -59,28 +62,7 @@ def find_libs() -> Path:
         return Path(home) / "libs"
     if script := shutil.which("kafka-server-start.sh"):
         return Path(script).resolve().parent.parent / "libs"
-    target = cache_folder() / f"kafka-{VERSION}" / "libs"
-    if target.is_dir():
-        return target
-    with locked("kafka"):
-        if not target.is_dir():
-            _fetch(target)
-    return target
-
-
-def _fetch(target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServerMissing("Kafka is neither on PATH nor in the cache, and without Maven it cannot be fetched")
-    say(f"fetching Kafka {VERSION} with Maven (once; half a minute)")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name("libs.fetching")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "pom.xml").write_text(POM)
-        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"]
-        run_build([maven, "-q", "-B", *copy], Path(scratch))
-    unfinished.rename(target)
+    return fetched("Kafka", VERSION, POM, takes="half a minute", missing="Kafka is neither on PATH nor in the cache")
 
 
 class Kafka:
@@ -99,11 +81,9 @@ class Kafka:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _start(self) -> ServerProcess:
-        self.port, controller = free_port(), free_port()
-        data = self._folder / "data"
-        shutil.rmtree(data, ignore_errors=True)
-        settings = {
+    def settings(self, data: Path, controller: int) -> dict[str, str]:
+        """What the broker is started with."""
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -121,8 +101,19 @@ class Kafka:
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         }
+
+    def users(self) -> list[str]:
+        """Arguments with which its storage is formatted, so that it knows its users from the start."""
+        return []
+
+    def _start(self) -> ServerProcess:
+        self.port, controller = free_port(), free_port()
+        data = self._folder / "data"
+        shutil.rmtree(data, ignore_errors=True)
         properties = self._folder / "server.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        # A backslash begins an escape in such a file.
+        lines = [f"{name}={value}\n" for name, value in self.settings(data, controller).items()]
+        properties.write_text("".join(lines).replace("\\", "\\\\"))
         self._format(properties)
         process = ServerProcess(
             Command(
@@ -146,7 +137,10 @@ class Kafka:
 
     def _format(self, properties: Path) -> None:
         formatted = subprocess.run(
-            [*self._jvm("-Xmx128m"), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties],
+            [
+                *(*self._jvm("-Xmx128m"), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties),
+                *self.users(),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -164,10 +158,17 @@ class Kafka:
             return False
 
 
+K = TypeVar("K", bound=Kafka)
+
+
+def running_kafka(log: Path) -> AbstractContextManager[Kafka]:
+    return running(Kafka, log)
+
+
 @contextmanager
-def running_kafka(log: Path) -> Iterator[Kafka]:
+def running(kind: Callable[[Path, Path], K], log: Path) -> Iterator[K]:
     with tempfile.TemporaryDirectory(prefix="headgate-kafka-", ignore_cleanup_errors=True) as folder:
-        server = Kafka(Path(folder), log)
+        server = kind(Path(folder), log)
         try:
             yield server
         finally:

@@ -16,7 +16,8 @@ from obstore.store import S3Store
 
 from tests.servers.cache import find_or_build_command
 from tests.servers.golang import build_go_command
-from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess, start_with_retry
 
 MODULE = "github.com/minio/minio"
 REGION = "us-east-1"

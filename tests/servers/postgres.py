@@ -16,7 +16,8 @@ from pathlib import Path
 import psycopg
 
 from tests.servers.cache import ServerMissing
-from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess, start_with_retry
 
 # PostgreSQL refuses to run as root, so that root runs it as this user.
 UNPRIVILEGED_USER = "postgres"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,34 +19,6 @@ _POLL_SECONDS = 0.05
 
 class ServerDied(Exception):
     """A server ended, or did not answer in time; the message has the end of its log."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on. Another process may still take it first, so a start may have to be repeated."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def free_port_base(offsets: Iterable[int], attempts: int = 200) -> int:
-    """A port such that it plus each of the offsets is free. Below the range from which the system takes ports for
-    outgoing connections, of which there are many while tests run."""
-    wanted = tuple(offsets)
-    for _ in range(attempts):
-        base = random.randrange(10_000, 32_000)
-        if all(_is_free(base + offset) for offset in wanted):
-            return base
-    raise ServerDied(f"no {len(wanted)} free ports close together after {attempts} attempts")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def accepts_connections(port: int) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyspark
 
-from tests.servers.process import Command, ServerDied, ServerProcess, free_port, start_with_retry
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerDied, ServerProcess, start_with_retry
 
 SPARK_HOME = Path(pyspark.__file__).parent
 

@@ -31,6 +31,8 @@ def main() -> int:
     arguments = parser.parse_args()
     # An interrupt at the keyboard goes to the whole process group; this one waits for the end of its pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # So does what `timeout` sends; a handler, because the server would inherit that it is ignored.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     with arguments.log.open("ab") as log:
         server = subprocess.Popen(
             arguments.command,

@@ -8,7 +8,6 @@ import pytest
 
 from headgate_simulation import log_planted
 from headgate_simulation.hunt import PLANTED, WITHIN, Finding, hunt_all
-from headgate_simulation.planted import plant
 
 # One worker hunts for all of them, on every core: see tests/conftest.py.
 pytestmark = pytest.mark.timeout(1200)
@@ -35,15 +34,3 @@ def test_there_are_enough_planted_bugs() -> None:
 def test_a_planted_bug_is_found(name: str, findings: dict[str, Finding]) -> None:
     finding = findings[name]
     assert finding.seeds is not None and finding.seeds <= WITHIN, str(finding)
-
-
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_a_planted_bug_is_taken_out_again(planted: object) -> None:
-    """Nothing of it is left behind for the next test."""
-    from headgate_coordinator.catalog import fragments, store
-    from headgate_coordinator.query import states
-
-    before = (store.check_term, fragments.Changes.gone, states._stopping, states._take_down)
-    with plant(planted):  # type: ignore[arg-type]
-        pass
-    assert (store.check_term, fragments.Changes.gone, states._stopping, states._take_down) == before

@@ -14,11 +14,12 @@ from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_common.dispatch import Call, Dispatcher, methods
 from headgate_common.errors import COMMON, HeadgateError, ReasonTable
+from headgate_simulation.calls import STREAM_WINDOW
 from headgate_simulation.loop import SimulationLoop
 from headgate_simulation.processes import Environment, Process
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
-from headgate_simulation.transport import STREAM_WINDOW, Network, SimulatedTransport
+from headgate_simulation.transport import Network, SimulatedTransport
 
 REASONS = ReasonTable(COMMON)
 REFUSED = REASONS.declare("REFUSED", grpc.StatusCode.FAILED_PRECONDITION, "No.")
@@ -42,6 +43,9 @@ class Membership:
 
     async def find_fragments(self, request: Any, call: Call) -> Any:
         return cluster.FindFragmentsResponse()
+
+    async def keep_starts(self, request: Any, call: Call) -> Any:
+        return cluster.KeepStartsResponse()
 
     async def leave_cluster(self, request: Any, call: Call) -> Any:
         if request.name == "no":

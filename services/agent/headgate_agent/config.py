@@ -36,6 +36,14 @@ class Timings:
     engine_start: Seconds = setting(
         30.0, "How long a start on an engine may take; an earlier run is stopped there first.", minimum=0.1
     )
+    topic_appears: Seconds = setting(
+        5.0, "How long a run waits for a topic that this agent has not heard of; then there is none.", minimum=0.1
+    )
+    brokers: Seconds = setting(
+        5.0,
+        "How long the brokers of a Kafka topic that is read from its end are waited for, each time they are asked.",
+        minimum=0.1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from google.protobuf.message import Message
 
+from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate.engine.v1 import engine_service_pb2
 from headgate_agent.errors import ENGINE_LOST
@@ -25,6 +25,7 @@ from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Transport, methods
 from headgate_common.errors import CANCELLED, DEADLINE_EXCEEDED, UNREACHABLE, HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,10 @@ _METHODS = methods(engine_service_pb2.DESCRIPTOR.services_by_name["EngineService
 _OPEN = (UNREACHABLE.name, DEADLINE_EXCEEDED.name)
 # Another engine may take the run, or this one later; nothing was done.
 _LATER = ("ENGINE_WARMING_UP", "NO_SLOT", "OVERLOADED", "SHUTTING_DOWN")
+# Only another engine may take the run; where none may, it has failed.
+_NOT_HERE = ("TOO_FEW_SLOTS",)
+# A start that takes longer than this, in seconds, is told of.
+_MOMENT = 1.0
 # Calls in one keep-alive period: most of them may get lost.
 _CALLS = 4
 
@@ -49,6 +54,8 @@ class EngineTimings:
     # Starting waits for an earlier run to stop.
     start_timeout: float
     retry: Backoff
+    # How long a topic that this agent does not know yet is waited for.
+    topic_appears: float
 
     @property
     def outlives(self) -> float:
@@ -190,15 +197,17 @@ class Engines:
                 tasks.create_task(one.run())
 
     async def start(
-        self, request: engine.StartFragmentRequest, waiting: Callable[[str], None], given_up: asyncio.Event
+        self, request: engine.StartFragmentRequest, waiting: Callable[[str], None], given_up: Signal
     ) -> Engine:
         """Starts a run on the engine with the least to do; waits while none can take it, and says so. ENGINE_LOST where
-        it may have been started, and nobody knows; CANCELLED if `given_up` was set before it was.
+        it may have been started, and nobody knows; CANCELLED if `given_up` was set before it was; what the engines say
+        where none of them will ever take it.
 
         It is not to be cancelled: then nobody would know either."""
         attempt = 0
         while True:
             troubles = []
+            never: list[HeadgateError] = []
             for one in self._by_load():
                 if given_up.is_set():
                     raise HeadgateError(CANCELLED, "the run was given up before it was started")
@@ -208,21 +217,31 @@ class Engines:
                     troubles.append(f"engine {one.address} does not answer ({error.reason.name})")
                     continue
                 try:
-                    await one.start(request)
+                    await self._started(one, request, waiting)
                     return one
                 except HeadgateError as error:
                     if error.reason.name in _OPEN:
                         raise HeadgateError(
                             ENGINE_LOST, f"engine {one.address} did not answer to the start: {error}"
                         ) from error
-                    if error.reason.name not in _LATER:
+                    if error.reason.name in _NOT_HERE:
+                        never.append(error)
+                    elif error.reason.name not in _LATER:
                         raise
                     troubles.append(f"engine {one.address}: {error}")
+            if never and len(never) == len(self._engines):
+                raise never[0]
             waiting("; ".join(troubles))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.timings.retry.delay(attempt, self._source)):
-                    await given_up.wait()
+            await given_up.wait(self.timings.retry.delay(attempt, self._source))
             attempt += 1
+
+    async def _started(self, one: Engine, request: engine.StartFragmentRequest, waiting: Callable[[str], None]) -> None:
+        starting = asyncio.ensure_future(one.start(request))
+        await asyncio.wait((starting,), timeout=_MOMENT)
+        if not starting.done():
+            doing = "it asks for its topics" if request.settings.mode == catalog.QUERY_MODE_REALTIME else "it is busy"
+            waiting(f"engine {one.address} has not answered to the start yet: {doing}")
+        await starting
 
     async def find(self, ref: engine.RunRef) -> tuple[Engine, engine.Run] | None:
         """The engine that has a run. None if none says so: it may be on one that does not answer."""

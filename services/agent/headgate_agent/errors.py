@@ -5,8 +5,9 @@ from __future__ import annotations
 from grpc import StatusCode
 
 from headgate_common.errors import COMMON, ReasonTable
+from headgate_common.kafka_reasons import KAFKA
 
-REASONS = ReasonTable(COMMON)
+REASONS = ReasonTable(COMMON, KAFKA)
 _r = REASONS.declare
 
 STALE_TERM = _r(
@@ -64,8 +65,8 @@ SOURCE_MISMATCH = _r(
 SOURCE_MISSING = _r(
     "SOURCE_MISSING",
     StatusCode.NOT_FOUND,
-    "There is no file at a source's path, or it cannot be read.",
-    "Put it there, or let the source follow the path.",
+    "There is no file at a source's path, or it cannot be read; or there is no topic of that name.",
+    "Put the file there, or let the source follow the path; create the topic, then the query again.",
 )
 SOURCE_CHANGED = _r(
     "SOURCE_CHANGED",
@@ -81,8 +82,9 @@ TARGET_FORBIDDEN = _r(
 )
 SOURCE_UNREACHABLE = _r(
     "SOURCE_UNREACHABLE",
-    StatusCode.UNAVAILABLE,
+    StatusCode.FAILED_PRECONDITION,
     "A TCP source could not connect, or its connection broke, and is told not to connect again.",
+    "Create the source with reconnect = true, or the query again when the server is there.",
 )
 SINK_CHANGED = _r(
     "SINK_CHANGED",
@@ -102,8 +104,8 @@ SINK_UNAVAILABLE = _r(
 SINK_MISSING = _r(
     "SINK_MISSING",
     StatusCode.NOT_FOUND,
-    "The topic that a sink delivers to is not there.",
-    "Create the topic, then the query again.",
+    "The topic that a sink delivers to is not there, or its file cannot be made where its path says.",
+    "Create the topic or the folder, then the query again.",
 )
 SINK_REFUSED = _r(
     "SINK_REFUSED",
@@ -111,18 +113,47 @@ SINK_REFUSED = _r(
     "The cluster that a sink delivers to does not take this client: its user, its rights or its settings.",
     "Correct the sink's options, or give its user the rights that docs/sources-and-sinks.md names.",
 )
+EDGE_UNAVAILABLE = _r(
+    "EDGE_UNAVAILABLE",
+    StatusCode.UNAVAILABLE,
+    "The Kafka cluster that the edges of a query are on does not answer an agent. Nothing that was not acknowledged is "
+    "kept.",
+    "Start the brokers; the source or sink goes on where it stopped.",
+)
+EDGE_REFUSED = _r(
+    "EDGE_REFUSED",
+    StatusCode.PERMISSION_DENIED,
+    "The Kafka cluster that the edges of a query are on does not take this client: its user, its rights or its "
+    "settings.",
+    "Correct the options of the query, or give its user the rights that docs/modes.md names.",
+)
+EDGE_MISSING = _r(
+    "EDGE_MISSING",
+    StatusCode.DATA_LOSS,
+    "The Kafka topic of an edge was deleted, or records of it that were not delivered yet.",
+    "Create the query again.",
+)
 NOT_LEADER = _r(
     "NOT_LEADER",
     StatusCode.UNAVAILABLE,
     "The process that was asked does not lead: of a partition or a consumer group, `leader` and `address` in the "
-    "metadata say who does. Nothing was acknowledged.",
+    "metadata say who does. Nothing was stored.",
     "Ask the one that is named; where none is, try again a little later.",
 )
 LEASE_CONFLICT = _r(
     "LEASE_CONFLICT",
     StatusCode.UNAVAILABLE,
-    "The agent cannot be sure that it still leads the partition, so it answers for nothing; records may be stored.",
+    "The agent cannot be sure that it still leads the partition, so it answers for nothing. Records that it was sent "
+    "are not stored; what is done once however often it is asked for, as a commit to an edge, may have been done.",
     "Try again: it, or another agent, leads soon.",
+)
+RECORDS_UNCERTAIN = _r(
+    "RECORDS_UNCERTAIN",
+    StatusCode.UNAVAILABLE,
+    "The agent took the records and ceased to lead the partition before it could acknowledge them: they may be stored. "
+    "`leader` and `address` in the metadata say who leads now, if that is known.",
+    "Send them again if they may be there twice; an idempotent producer repeats the batch with its sequence, and it is "
+    "stored once.",
 )
 UNKNOWN_PARTITION = _r(
     "UNKNOWN_PARTITION", StatusCode.NOT_FOUND, "There is no such topic or partition, as far as the agent knows."

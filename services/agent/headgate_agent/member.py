@@ -32,6 +32,7 @@ from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Transport, methods
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Member:
         self._was_member = False
         self._mark = mark or Unmarked()
         self._joined = asyncio.Event()
+        self._news = Signal()
         # Why it is not a member now; empty if it is.
         self.trouble = "it has not registered yet"
 
@@ -130,6 +132,16 @@ class Member:
         Empty if the coordinator does not say."""
         await self._joined.wait()
         return self._mark.uid
+
+    async def news(self, seconds: float) -> bool:
+        """Returns when a session has begun or ended from now on, or is certain again after a time in which it was not,
+        and True; False after so many seconds. That nobody can be certain of it any more is for whoever waits to see:
+        that comes with `valid_until`."""
+        return await self._news.wait(seconds)
+
+    def _tell(self) -> None:
+        told, self._news = self._news, Signal()
+        told.set()
 
     async def run(self) -> None:
         """Stays a member until it is cancelled, or raises AGENT_DROPPED, or the reason why it is refused for good."""
@@ -178,6 +190,7 @@ class Member:
             ttl = _seconds(answer.session_ttl)
             self._session, self._valid_until = answer.session_id, started + ttl * 0.9
             self.trouble, self._was_member = "", True
+            self._tell()
             self._joined.set()
             self._registry.tell_again()
             await self._registry.saw_term(answer.term)
@@ -207,6 +220,7 @@ class Member:
             except HeadgateError as error:
                 if error.reason.name == "SESSION_EXPIRED":
                     self.trouble, self._session = str(error), ""
+                    self._tell()
                     return
                 if self.session is None:
                     self.trouble = f"its session could not be renewed: {error}"
@@ -219,18 +233,17 @@ class Member:
                 self._registry.tell_again()
             ttl = _seconds(answer.session_ttl)
             pause = min(_seconds(answer.renew_after), ttl / 2) if answer.HasField("renew_after") else ttl / 3
+            in_doubt = self.session is None
             self._valid_until = started + ttl * 0.9
             self.trouble = ""
+            if in_doubt:
+                self._tell()
             await self._registry.saw_term(answer.term)
 
     async def _until_due(self, pause: float) -> None:
         """Until the next renewal: earlier than planned if there is news, but not all the time."""
         await asyncio.sleep(min(pause, NEWS_GAP))
-        try:
-            async with asyncio.timeout(max(0.0, pause - NEWS_GAP)):
-                await self._registry.changed.wait()
-        except TimeoutError:
-            pass
+        await self._registry.changed.wait(max(0.0, pause - NEWS_GAP))
 
     async def _call(self, method: str, request: Message) -> Message:
         return cast(Message, await self.coordinators.call(_METHODS[method], request))

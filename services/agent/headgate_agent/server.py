@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlparse
 
 from headgate_agent.config import AgentConfig
+from headgate_agent.coordinators import Coordinators
 from headgate_agent.data import CatalogMark, own, volume_id
 from headgate_agent.engines import Engines, EngineTimings
 from headgate_agent.errors import JOURNAL_UNAVAILABLE, REASONS
@@ -27,10 +27,11 @@ from headgate_agent.fragments.sinks.topic import TopicLog
 from headgate_agent.fragments.sinks.topic_log import with_log
 from headgate_agent.fragments.sources.build import Surroundings
 from headgate_agent.fragments.sources.samples import Vitals
+from headgate_agent.fragments.starts import Starts, StartTimings
 from headgate_agent.fragments.tally import Tally
-from headgate_agent.groups.asking import Asking
 from headgate_agent.groups.groups import Groups
-from headgate_agent.kafka.port import KafkaPort, make_groups, make_offsets, tls_context
+from headgate_agent.kafka.port import KafkaPort, asking, make_groups, make_offsets, tls_context
+from headgate_agent.leaving import Leaving, LeavingLog
 from headgate_agent.load import Load
 from headgate_agent.log.assembly import AgentLog, guarded_store, open_log
 from headgate_agent.log.edge_service import EdgeService
@@ -87,7 +88,11 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         leads = "log" in config.roles
         metrics = LogMetrics(runtime.registry)
         objects = guarded_store(config.log, config.data, metrics, runtime.source) if leads else None
-        store = await identity_of(objects, runtime.ids, runtime.source) if objects is not None else ""
+        store = (
+            await identity_of(objects, runtime.ids, runtime.source, config.log.store_patience)
+            if objects is not None
+            else ""
+        )
         identity = Identity(
             name=name,
             address=runtime.address,
@@ -117,13 +122,14 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
                 adopt=config.adopt_catalog,
             ),
         )
+        fragments.member = member
         services: list[Service] = [service, ResultService(fragments.results, fragments.work)]
         log = await _open_log(config, runtime, member, identity, objects, metrics) if objects is not None else None
         if log is not None:
             groups = _groups(config, runtime, member, log, port, name)
             services.append(_log_service(config, runtime, log, groups, name))
             fragments.topics = _topics(config, runtime, member, log, groups, name)
-            services.append(EdgeService(log.broker, runtime.clock))
+            services.append(EdgeService(log.broker, runtime.clock, log.answers, config.log.calls))
             fragments.log = log
         await registry.open()
         membership = runtime.supervise(member.run(), "membership")
@@ -131,18 +137,8 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
         leftovers = _leftovers(config, runtime, member, fragments, objects)
         runtime.supervise(_follow_catalog(config, runtime, member, log, objects, leftovers), "catalog")
 
-        async def leave() -> None:
-            # While their edges are led here, and without a word of failure: the next process goes on with them.
-            await registry.close()
-            if log is not None:
-                # While its session lives: others take over what it leads.
-                await log.broker.leave()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(config.log.leave_timeout):
-                        await groups.leave()
-            membership.cancel()
-            service.left = True
-            await member.leave()
+        leaving_log = LeavingLog(log.broker, groups, config.log.leave_timeout) if log is not None else None
+        leave = Leaving(registry, service, member, membership, leaving_log)
 
         def unready() -> Sequence[str]:
             troubles = (member.trouble, log.broker.trouble if log is not None else "")
@@ -160,7 +156,8 @@ async def build(config: AgentConfig, runtime: Runtime) -> AsyncIterator[App]:
 
 
 class _Fragments:
-    """The runner of fragments, and what it needs; `log` is set once it is open, `vitals` before anything runs."""
+    """The runner of fragments, and what it needs; `log` is set once it is open, `vitals` and `member` before anything
+    runs."""
 
     def __init__(self, config: AgentConfig, runtime: Runtime) -> None:
         self.log: AgentLog | None = None
@@ -168,13 +165,21 @@ class _Fragments:
         self.topics: TopicLog | None = None
         self.tally = Tally()
         self.vitals: Vitals | None = None
+        self.member: Member | None = None
         self.work = Threads(config.fragments.threads, "fragments")
         self._sink_work = Threads(config.fragments.threads, "sinks")
+        # Brokers that do not answer keep nobody from work but those who ask such brokers too.
+        self._asking = Threads(config.fragments.threads, "brokers")
         self.runner: Runner = SimulatedRunner() if config.simulated else self._runner(config, runtime)
 
     def close(self) -> None:
         self.work.close()
         self._sink_work.close()
+        self._asking.close()
+
+    def _coordinators(self) -> Coordinators:
+        assert self.member is not None, "set before anything runs"
+        return self.member.coordinators
 
     def _runner(self, config: AgentConfig, runtime: Runtime) -> AgentRunner:
         timings = config.timings
@@ -188,6 +193,7 @@ class _Fragments:
                 patience=timings.engine_patience,
                 call_timeout=timings.call_timeout,
                 start_timeout=timings.engine_start,
+                topic_appears=timings.topic_appears,
                 retry=_backoff(config),
             ),
         )
@@ -210,6 +216,14 @@ class _Fragments:
             results=self.results,
             sink_work=self._sink_work,
             topics=lambda: self.topics,
+            starts=Starts(
+                topics=lambda: self.topics,
+                coordinators=self._coordinators,
+                blocking=self._asking,
+                clock=runtime.clock,
+                source=runtime.source,
+                timings=StartTimings(timings.brokers, timings.topic_appears, _backoff(config)),
+            ),
         )
 
 
@@ -251,6 +265,7 @@ async def _kafka(config: AgentConfig, runtime: Runtime) -> KafkaPort | None:
             f"cannot listen on {config.kafka.listen} for Kafka clients: {error}; choose another address with "
             "--kafka-listen, or none with --kafka-listen ''"
         ) from error
+    runtime.supervise(port.run(), "kafka port")
     return port
 
 
@@ -294,7 +309,7 @@ async def _follow_catalog(
         runtime.supervise(log.view.run(), "view")
         runtime.supervise(log.broker.run(), "log")
     if objects is not None and uid:
-        await claim(objects, uid, runtime.source, adopt=config.adopt_catalog)
+        await claim(objects, uid, runtime.source, adopt=config.adopt_catalog, patience=config.log.store_patience)
     if log is not None:
         runtime.supervise(log.upkeep.run(uid), "upkeep")
     if leftovers is not None:
@@ -309,7 +324,7 @@ def _groups(
         name,
         log.view,
         member.coordinators,
-        lambda: member.session,
+        log.broker.certainty,
         config.kafka,
         clock=runtime.clock,
         source=runtime.source,
@@ -337,7 +352,9 @@ def _log_service(config: AgentConfig, runtime: Runtime, log: AgentLog, groups: G
         name=name,
         groups=make_offsets(name, groups, runtime.transport, config.kafka),
         work=log.work,
+        unpacking=log.broker.world.unpacking,
         answers=log.answers,
+        limits=config.log.calls,
     )
 
 
@@ -349,10 +366,12 @@ def _topics(
         log.broker,
         make_offsets(name, groups, runtime.transport, config.kafka),
         name,
-        Asking(member.coordinators, runtime.clock, runtime.source),
+        asking(member.coordinators, runtime.clock, runtime.source, config.kafka),
         transport=runtime.transport,
         clock=runtime.clock,
         source=runtime.source,
+        config=config.fragments,
+        limits=config.log.forward,
     )
 
 

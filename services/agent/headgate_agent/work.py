@@ -1,8 +1,8 @@
 """Where work is done that would hold up the event loop: files, compressing and unpacking, decoding.
 
-Contract: `run` answers what the job returned, or raises what it raised. It does not return before the job has ended,
-not even when it is cancelled: whoever cancels may close what the job was using. A job touches nothing that the event
-loop changes meanwhile.
+Contract: `run` answers what the job returned, or raises what it raised. It does not return before a job that has begun
+has ended, not even when it is cancelled: whoever cancels may close what the job was using. One that has not begun is
+then never done. A job touches nothing that the event loop changes meanwhile.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ class Threads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def run(self, job: Callable[[], T]) -> T:
-        future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+        submitted = self._pool.submit(job)
+        future = asyncio.wrap_future(submitted)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait((future,))
+            if not submitted.cancel():
+                await asyncio.wait((future,))
             raise
 
     def close(self) -> None:

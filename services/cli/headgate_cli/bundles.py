@@ -48,8 +48,11 @@ def of_pieces(pieces: Sequence[Piece]) -> BundleText:
 
 def _read_json(text: str, name: str) -> BundleText:
     try:
-        request = json_format.ParseDict(json.loads(text), catalog.ApplyBundleRequest())
-    except (json.JSONDecodeError, json_format.ParseError) as error:
+        read = json.loads(text)
+        if not isinstance(read, dict):
+            raise Failure(ExitCode.USAGE, f'{name} is not a bundle: expected {{"items": [...]}}')
+        request = json_format.ParseDict(read, catalog.ApplyBundleRequest())
+    except (json.JSONDecodeError, json_format.ParseError, RecursionError) as error:
         raise Failure(ExitCode.USAGE, f"{name} is not a bundle: {error}") from error
     if not request.items:
         raise Failure(ExitCode.USAGE, f"{name} has no items")

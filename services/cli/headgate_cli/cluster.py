@@ -136,7 +136,7 @@ class Supervisor:
             if self._stopping:
                 return
             if code == _MISUSED:
-                raise Failure(ExitCode.DEFECT, f"{member.name} cannot run:\n{tail(member.log)}")
+                raise Failure(ExitCode.USAGE, f"{member.name} cannot run: {tail(member.log, 1).strip()}")
             failures = 0 if self._clock.monotonic() - began > _SETTLED_SECONDS else failures + 1
             delay = self._backoff.delay(failures, self._source)
             self._say(

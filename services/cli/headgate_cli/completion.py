@@ -13,6 +13,8 @@ from prompt_toolkit.document import Document
 
 from headgate.catalog import v1 as catalog
 from headgate_cli import topic_settings
+from headgate_cli.dialect import FIRST_WORDS, FUNCTIONS, WATCHED, WORDS
+from headgate_cli.failures import Failure
 from headgate_cli.kinds import of_resource
 from headgate_cli.statements import split
 
@@ -24,27 +26,8 @@ NAMED = (
     catalog.RESOURCE_KIND_QUERY,
     catalog.RESOURCE_KIND_TOPIC,
 )
-_FIRST = (
-    "ALTER",
-    "BEGIN",
-    "COMMIT",
-    "CREATE",
-    "DESCRIBE",
-    "DROP",
-    "EXPLAIN",
-    "ROLLBACK",
-    "SELECT",
-    "SHOW",
-    "STOP",
-    "WATCH",
-)
-_WORDS = (
-    "AGENT AGENTS ALL AND AS AVG BETWEEN BY CASE CAST COUNT CREATE CROSS DESCRIBE DISTINCT DROP ELSE END EXISTS "
-    "EXPLAIN FALSE FOR FRAGMENTS FROM FULL GROUP HARD HAVING IF IN INNER INTERVAL INTO IS JOIN LEFT LIKE LINK "
-    "LINKS LOGICAL MAX MIN NETWORK NOT NULL ON OR OUTER PARTITIONS PHYSICAL QUERIES QUERY RIGHT SELECT SET SHOW "
-    "SINK SINKS SLIDING SOFT SOURCE SOURCES STOP SUM THEN TOPIC TOPICS TRUE TUMBLING TYPE UNION WATCH WHEN WHERE "
-    "WINDOW WITH"
-)
+# The likeliest first: a function that is called as a word is offered as the word.
+_ANYWHERE = list(dict.fromkeys((*WORDS, *FUNCTIONS)))
 # After one of these comes a name of that kind; after the others, of any kind that queries read or write.
 _KIND_WORDS = {"AGENT": "agent", "SINK": "sink", "QUERY": "query", "TOPIC": "topic", "INTO": "sink", "ON": "agent"}
 _READ_WORDS = {"FROM": ("logical_source",), "JOIN": ("logical_source",), "FOR": ("logical_source",)}
@@ -79,23 +62,27 @@ class SqlCompleter(Completer):
 
     def _candidates(self, before: str) -> list[str]:
         """What may stand here, the likeliest first."""
-        pieces = split(before)
+        try:
+            pieces = split(before)
+        except Failure:
+            # Inside a comment nothing is to be completed.
+            return []
         if not pieces or before.rstrip().endswith(";"):
-            return list(_FIRST)
+            return list(FIRST_WORDS)
         words = re.findall(r"\w+", pieces[-1].text.upper())
-        last = words[-1] if words else ""
+        first, last = (words[0], words[-1]) if words else ("", "")
         before_last = words[-2] if len(words) > 1 else ""
         if last == "SOURCE" and before_last in ("LOGICAL", "PHYSICAL"):
             return self._names.get(f"{before_last.lower()}_source", [])
-        if words[0] == "ALTER" and last != "TOPIC":
+        if first == "ALTER" and last != "TOPIC":
             return _of_alter(words)
-        if last == "FROM" and words[0] == "WATCH":
-            return ["agents", "fragments", "logical_sources", "physical_sources", "queries", "sinks", "topics"]
+        if last == "FROM" and first == "WATCH":
+            return list(WATCHED)
         if last in _READ_WORDS:
             return [name for kind in _READ_WORDS[last] for name in self._names.get(kind, [])]
         if last in _KIND_WORDS:
             return self._names.get(_KIND_WORDS[last], [])
-        return [*_WORDS.split(), *self._columns, *(name for names in self._names.values() for name in names)]
+        return [*_ANYWHERE, *self._columns, *(name for names in self._names.values() for name in names)]
 
 
 def _of_alter(words: list[str]) -> list[str]:

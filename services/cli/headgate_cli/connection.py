@@ -57,7 +57,7 @@ _METHODS: dict[str, Method] = {
 _NOT_DONE = {"OVERLOADED", "NOT_LEADER"}
 _MOST_ATTEMPTS = 5
 _PAGE_SIZE = 1000
-# A stream that broke for one of these may be resumed from the last revision seen.
+# The coordinator is away for a while: a read may be asked again, a stream resumed from the last revision seen.
 _RESUMABLE = {"UNREACHABLE", "SHUTTING_DOWN", "OVERLOADED", "NOT_LEADER", "WATCHER_TOO_SLOW", "CATALOG_UNAVAILABLE"}
 
 
@@ -116,13 +116,32 @@ class Connection:
     async def pages(self, method: str, request: Any, field: str) -> list[Any]:
         """Every page of a list call, in one list."""
         found: list[Any] = []
-        request.page_size = _PAGE_SIZE
+        asked = type(request)()
+        asked.CopyFrom(request)
+        asked.page_size = _PAGE_SIZE
         while True:
-            answer = await self.call(method, request)
+            answer = await self.call(method, asked)
             found.extend(getattr(answer, field))
             if not answer.next_page_token:
                 return found
-            request.page_token = answer.next_page_token
+            asked.page_token = answer.next_page_token
+
+    async def insist(
+        self, ask: Callable[[], Awaitable[T]], interrupted: Callable[[HeadgateError], None] = lambda _: None
+    ) -> T:
+        """What `ask` answers, which only reads: asked again for as long as the coordinator is away."""
+        failures = 0
+        while True:
+            try:
+                return await ask()
+            except HeadgateError as error:
+                if error.reason.name not in _RESUMABLE:
+                    raise
+                interrupted(error)
+                if leader := error.metadata.get("leader", ""):
+                    self.address = leader
+            await asyncio.sleep(self._backoff.delay(failures, self._source))
+            failures += 1
 
     async def watch(self, request: catalog.WatchRequest) -> AsyncIterator[catalog.WatchResponse]:
         """One stream of changes, until the caller closes it or it breaks."""

@@ -17,6 +17,7 @@ from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_cli.connection import Connection
 from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.output import printable
 from headgate_common.errors import HeadgateError
 
 PREFIX = "__headgate.errors."
@@ -63,8 +64,7 @@ class ErrorRow:
     @property
     def text(self) -> str:
         """The record on one line, with what is not text escaped."""
-        whole = (self.raw or b"").rstrip(b"\r\n").decode(errors="backslashreplace")
-        return whole.replace("\n", "\\n")
+        return printable((self.raw or b"").rstrip(b"\r\n").decode(errors="backslashreplace"))
 
 
 async def error_topics(connection: Connection, query: str) -> list[ErrorTopic]:

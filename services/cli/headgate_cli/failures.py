@@ -80,9 +80,18 @@ def report(error: HeadgateError, where: str = "") -> ExitCode:
         console.print(Text(f"{error.reason.name}: ", style="bold red"), Text(error.message), sep="")
     for item in _violations(error):
         console.print(Text(f"  {item}"))
-    if error.reason.advice:
-        console.print(Text(error.reason.advice, style="dim"))
+    if advice := _advice(error):
+        console.print(Text(advice, style="dim"))
     return exit_code(error)
+
+
+def _advice(error: HeadgateError) -> str:
+    """What to do, for people: they cannot send a request again under its id, which each command makes anew."""
+    if "request_id" not in error.reason.advice:
+        return error.reason.advice
+    if exit_code(error) is ExitCode.TIMED_OUT:
+        return "See whether it was done, with `headgate get`; then try again, with more time: --rpc-timeout."
+    return "See whether it was done, with `headgate get`; then try again."
 
 
 def show_problems(problems: list[catalog.StatementProblem], where: str = "") -> None:

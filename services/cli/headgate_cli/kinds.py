@@ -262,7 +262,7 @@ PARTITION = Kind(
         ("LEADER", lambda p: p.leader),
         ("EPOCH", lambda p: str(p.epoch)),
         ("FROM OFFSET", lambda p: str(p.offsets.log_start)),
-        ("TO OFFSET", lambda p: str(p.offsets.committed)),
+        ("IN SEGMENTS TO", lambda p: str(p.offsets.committed)),
         ("BYTES", lambda p: str(p.offsets.bytes)),
         ("HOLES", lambda p: ", ".join(f"{hole.from_offset}-{hole.to_offset - 1}" for hole in p.offsets.holes)),
         ("WAITING", lambda p: p.waiting),
@@ -322,6 +322,11 @@ def of_resource(resource: catalog.Resource) -> tuple[Kind, Any]:
     field = resource.WhichOneof("resource")
     assert field is not None
     return _BY_NAME[field], getattr(resource, field)
+
+
+def is_internal(resource: catalog.Resource) -> bool:
+    """Whether it is a topic that a query made for itself, or a partition of one."""
+    return bool(getattr(of_resource(resource)[1], "internal", False))
 
 
 def complete_kind(incomplete: str) -> list[str]:

@@ -47,6 +47,12 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     context: typer.Context,
@@ -59,6 +65,9 @@ def root(
         Path | None, typer.Option(envvar="HEADGATE_TLS_CERTIFICATE", help="Certificate to show to the coordinator.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(envvar="HEADGATE_TLS_KEY", help="Key of that certificate.")] = None,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Headgate: describe what should run on your data in motion, and see what runs and why.
 

@@ -11,7 +11,9 @@ import typer
 
 from headgate_cli.durations import seconds
 from headgate_cli.output import Output
+from headgate_common.config import ConfigError
 from headgate_common.settings import TlsConfig
+from headgate_common.tls import split_address
 
 DEFAULT_COORDINATOR = "127.0.0.1:7400"
 DEFAULT_RPC_TIMEOUT = 30.0
@@ -55,13 +57,29 @@ class RootOptions:
 def gather(context: typer.Context, coordinator: str | None, output: Output = Output.TABLE) -> Options:
     """The options of a command: its own first, then those before its name, then the defaults."""
     root = context.find_object(RootOptions) or RootOptions()
+    # The environment comes after both places of the option: what is written in a command wins.
+    written = coordinator or root.coordinator
     return Options(
-        # The environment comes after both places of the option: what is written in a command wins.
-        coordinator=coordinator or root.coordinator or os.environ.get("HEADGATE_COORDINATOR") or DEFAULT_COORDINATOR,
+        coordinator=(
+            _checked(written, "--coordinator")
+            if written
+            else _checked(os.environ.get("HEADGATE_COORDINATOR") or DEFAULT_COORDINATOR, "HEADGATE_COORDINATOR")
+        ),
         output=output,
         rpc_timeout=root.rpc_timeout,
         tls=root.tls,
     )
+
+
+def _checked(address: str, said_by: str) -> str:
+    """The address as it is; a usage error where nobody could be called there."""
+    try:
+        host, port = split_address(address)
+    except ConfigError as error:
+        raise typer.BadParameter(f"{said_by}: {error}") from error
+    if not host or not port:
+        raise typer.BadParameter(f"{said_by}: {address!r} names no {'port' if host else 'host'} to call")
+    return address
 
 
 def root_options(
@@ -71,4 +89,7 @@ def root_options(
         tls = TlsConfig(certificate=certificate, key=key, ca=ca)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    return RootOptions(coordinator=coordinator, rpc_timeout=seconds(rpc_timeout), tls=tls)
+    timeout = seconds(rpc_timeout)
+    if not timeout:
+        raise typer.BadParameter("--rpc-timeout: a call takes some time; write more than 0, such as 30s")
+    return RootOptions(coordinator=coordinator, rpc_timeout=timeout, tls=tls)

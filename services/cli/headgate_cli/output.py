@@ -10,12 +10,34 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 # Wide enough that a table that is piped is never cut.
 _PIPE_WIDTH = 4096
+# What a terminal takes for an order, or shows somewhere else than where it stands: control characters, and those that
+# separate lines or change the direction of writing.
+_HIDDEN = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ON_ONE_LINE = {code: chr(code).encode("unicode_escape").decode() for code in _HIDDEN}
+# JSON escapes the first of them by itself.
+_IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN if code >= 0x7F}
+_ON_LINES = {code: shown for code, shown in _ON_ONE_LINE.items() if chr(code) not in "\n\t"}
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """The text as a terminal may get it: what would be an order to it is escaped, the ends of `lines` only if told."""
+    return text.translate(_ON_LINES if lines else _ON_ONE_LINE)
+
+
+class SafeConsole(Console):
+    """Writes what users' data says and does nothing that it says: only styles of our own reach the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text, lines=True), style)
 
 
 class Output(StrEnum):
@@ -28,12 +50,12 @@ class Output(StrEnum):
 
 def stdout() -> Console:
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False)
+    return SafeConsole(file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False)
 
 
 def stderr() -> Console:
     width = None if sys.stderr.isatty() else _PIPE_WIDTH
-    return Console(file=sys.stderr, width=width, highlight=False, soft_wrap=True, markup=False)
+    return SafeConsole(file=sys.stderr, width=width, highlight=False, soft_wrap=True, markup=False)
 
 
 def say(message: str) -> None:
@@ -60,8 +82,8 @@ _STATE_STYLES = {
 
 
 def styled(value: str) -> Text:
-    """A state in its colour; anything else as it is."""
-    return Text(value, style=_STATE_STYLES.get(value, ""))
+    """A state in its colour; anything else as it is, with its width as it is shown."""
+    return Text(printable(value, lines=True), style=_STATE_STYLES.get(value, ""))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -96,12 +118,15 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    _write_json(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: object) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    _write_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _write_json(text: str) -> None:
+    sys.stdout.write(text.translate(_IN_JSON) + "\n")
     sys.stdout.flush()
 
 

@@ -6,17 +6,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
 from headgate_cli.connection import Connection
 from headgate_cli.failures import ExitCode, Failure
-from headgate_cli.output import Output, print_json_line, say
+from headgate_cli.output import Output, print_json_line, printable, say
 from headgate_cli.statements import Piece, words_of
 from headgate_common.errors import HeadgateError
+
+T = TypeVar("T")
 
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 20
@@ -39,11 +43,14 @@ class Rows:
         self._output = output
         self._gathered = gathered
         self._names: Sequence[str] = ()
+        # Whether somebody gives rows, though none may have come yet.
+        self.begun = False
         self._widths: list[int] = []
 
     def begin(self, names: Sequence[str]) -> None:
         """What the columns are called; written above the first row, after all that is said before."""
         self._names = names
+        self.begun = True
 
     def head(self) -> None:
         """Writes the header, once; also where no row comes."""
@@ -64,6 +71,7 @@ class Rows:
                 print_json_line(row)
 
     def _line(self, cells: Sequence[str]) -> None:
+        cells = [printable(cell) for cell in cells]
         # A column is as wide as its widest value so far, so that what follows a long one is in line again.
         self._widths = [
             max(width, min(len(cell), _MOST_WIDTH)) for width, cell in zip(self._widths, cells, strict=True)
@@ -79,15 +87,40 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+class _Looks:
+    """Asks the coordinator about the query, which runs on while nobody answers: that is said once, and asked again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._away = False
+
+    async def call(self, method: str, request: Message) -> Any:
+        return await self._insist(lambda: self._connection.call(method, request))
+
+    async def pages(self, method: str, request: Message, field: str) -> list[Any]:
+        return await self._insist(lambda: self._connection.pages(method, request, field))
+
+    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        answer = await self._connection.insist(ask, self._interrupted)
+        self._away = False
+        return answer
+
+    def _interrupted(self, error: HeadgateError) -> None:
+        if not self._away:
+            say(f"the coordinator went away ({error.reason.name}); trying again")
+        self._away = True
+
+
 async def select(connection: Connection, piece: Piece, rows: Rows) -> None:
-    """Runs the query until its rows end or the caller is cancelled."""
+    """Runs the query until its rows end or the caller is cancelled. A coordinator that is away ends it not."""
     request = catalog.CreateQueryRequest(statement=piece.text, temporary=True, request_id=connection.request_id())
     query: catalog.Query = (await connection.call("QueryService.CreateQuery", request)).query
-    reading = asyncio.ensure_future(_read(connection, query, rows))
-    watching = asyncio.ensure_future(_watch(connection, query))
+    looks = _Looks(connection)
+    reading = asyncio.ensure_future(_read(connection, looks, query, rows))
+    watching = asyncio.ensure_future(_watch(looks, query))
     try:
         await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
+        if not reading.done() and (rows.begun or watching.exception() is None):
             # It has ended; what it gave before may still be on its way.
             await asyncio.wait((reading,), timeout=_WAIT_SECONDS)
         for task in (watching, reading):
@@ -101,9 +134,9 @@ async def select(connection: Connection, piece: Piece, rows: Rows) -> None:
             await asyncio.shield(_drop(connection, query))
 
 
-async def _read(connection: Connection, query: catalog.Query, rows: Rows) -> None:
+async def _read(connection: Connection, looks: _Looks, query: catalog.Query, rows: Rows) -> None:
     while True:
-        address = await _address(connection, query)
+        address = await _address(looks, query)
         request = cluster.ReadResultsRequest(query_uid=query.uid)
         request.wait.FromSeconds(_WAIT_SECONDS)
         try:
@@ -122,24 +155,22 @@ async def _read(connection: Connection, query: catalog.Query, rows: Rows) -> Non
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _address(connection: Connection, query: catalog.Query) -> str:
+async def _address(looks: _Looks, query: catalog.Query) -> str:
     request = catalog.ListFragmentsRequest(query=query.name)
-    fragments = await connection.pages("QueryService.ListFragments", request, "fragments")
+    fragments = await looks.pages("QueryService.ListFragments", request, "fragments")
     agents = [one.agent for one in fragments if one.kind == catalog.FRAGMENT_KIND_SINK]
     if not agents:
         raise Failure(ExitCode.REFUSED, "the query was dropped")
-    agent: catalog.Agent = (
-        await connection.call("AgentService.GetAgent", catalog.GetAgentRequest(name=agents[0]))
-    ).agent
+    agent: catalog.Agent = (await looks.call("AgentService.GetAgent", catalog.GetAgentRequest(name=agents[0]))).agent
     return agent.address
 
 
-async def _watch(connection: Connection, query: catalog.Query) -> None:
+async def _watch(looks: _Looks, query: catalog.Query) -> None:
     """Says what the query waits for; returns when it has ended, and raises why it failed."""
     told = ""
     while True:
         found: catalog.Query = (
-            await connection.call("QueryService.GetQuery", catalog.GetQueryRequest(name=query.name))
+            await looks.call("QueryService.GetQuery", catalog.GetQueryRequest(name=query.name))
         ).query
         if found.state == catalog.QUERY_STATE_FAILED:
             raise Failure(ExitCode.REFUSED, f"{found.failure.reason}: {found.failure.message}")

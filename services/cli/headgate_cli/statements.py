@@ -35,8 +35,9 @@ class Piece:
 
     @property
     def keyword(self) -> str:
-        """Its first word, in capitals."""
-        return self.text.split(None, 1)[0].rstrip("(").upper()
+        """Its first word, in capitals, whatever follows it; empty where it begins with something else."""
+        found = re.match(r"\w+", self.text)
+        return found.group().upper() if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ class Bundle:
 
 
 def split(text: str) -> list[Piece]:
-    """The statements of a text, in order. What is empty or only a comment is left out."""
+    """The statements of a text, in order. What is empty or only a comment is left out. A comment that is not closed is
+    refused: all that follows it would be left out in silence."""
+    unclosed = _unclosed(text)
+    if unclosed is not None:
+        line = text.count("\n", 0, unclosed) + 1
+        raise Failure(ExitCode.REFUSED, f"line {line}: a comment is not closed: /* without */; nothing was done")
     return [piece for piece in (_piece(text, start, end) for start, end in _spans(text)) if piece is not None]
 
 
@@ -65,12 +71,34 @@ def _comment_end(text: str, start: int) -> int | None:
         return len(text) if end < 0 else end
     if not text.startswith("/*", start):
         return None
+    closed = _closed(text, start)
+    return len(text) if closed is None else closed
+
+
+def _closed(text: str, start: int) -> int | None:
+    """Where the comment between /* and */ that begins here ends; None where it does not."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge.group() == "/*" else -1
         if depth == 0:
             return edge.end()
-    return len(text)
+    return None
+
+
+def _unclosed(text: str) -> int | None:
+    """Where a comment begins that nothing ends."""
+    position = 0
+    while position < len(text):
+        comment = _comment_end(text, position)
+        if comment is not None:
+            if text.startswith("/*", position) and _closed(text, position) is None:
+                return position
+            position = comment
+        elif quoted := _QUOTED.match(text, position):
+            position = quoted.end()
+        else:
+            position += 1
+    return None
 
 
 def _semicolons(text: str) -> Iterator[int]:

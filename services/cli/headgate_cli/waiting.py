@@ -28,7 +28,7 @@ def check_state(kind: Kind, state: str) -> str:
         raise typer.BadParameter(f"a {kind.title} has no state to wait for; queries and agents have")
     known = [DROPPED, *(short(enum, value) for value in enum.values() if value)]
     if wanted not in known:
-        raise typer.BadParameter(f"a {kind.title} is never {state!r}; it can be {', '.join(known)}")
+        raise typer.BadParameter(f"{kind.title}: never {state!r}; it can be {', '.join(known)}")
     return wanted
 
 

@@ -126,7 +126,8 @@ OVERLOADED = COMMON.declare(
 SHUTTING_DOWN = COMMON.declare(
     "SHUTTING_DOWN",
     grpc.StatusCode.UNAVAILABLE,
-    "The server is draining; nothing was done.",
+    "The server is draining; the call was not begun. Of a stream that it ends so, what was not answered may have been "
+    "done.",
     "Try again, elsewhere or a little later.",
 )
 UNREACHABLE = COMMON.declare(

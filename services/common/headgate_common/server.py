@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from headgate_common import logs
+from headgate_common import descriptors, logs
 from headgate_common.arguments import Flag, parse
 from headgate_common.clock import Clock, SystemClock
 from headgate_common.config import ConfigError, Loaded, describe
@@ -155,6 +155,7 @@ def run_server(
         server: ServerConfig = arguments.loaded.config.server
         _check_addresses(server)
         logs.configure(server.log_format, server.log_level)
+        descriptors.raise_limit()
         return asyncio.run(_Process(service, version, arguments.loaded, build, reasons).run())
     except ConfigError as error:
         for problem in error.problems:
@@ -189,7 +190,10 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         self._starting = asyncio.current_task()
-        log.info("starting", extra={"service": self._service, "version": self._version})
+        log.info(
+            "starting",
+            extra={"service": self._service, "version": self._version, "descriptors": descriptors.limit()},
+        )
         log.info("settings", extra={f"config.{key}": value for key, value, _ in describe(self._loaded)})
         try:
             return await self._serve()

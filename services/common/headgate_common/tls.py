@@ -90,6 +90,7 @@ def channel_credentials(tls: TlsConfig) -> grpc.ChannelCredentials | None:
     """Credentials for calls, or None for calls without TLS. Shows this server's own certificate where it has one."""
     if tls.ca is None:
         return None
+    _check_authorities(tls.ca)
     key = _read(tls.key) if tls.key else None
     chain = _read(tls.certificate) if tls.certificate else None
     return grpc.ssl_channel_credentials(_read(tls.ca), key, chain)
@@ -111,12 +112,15 @@ def http_context(tls: TlsConfig) -> ssl.SSLContext | None:
 
 def _check_files(tls: TlsConfig) -> None:
     """gRPC takes any bytes and fails in every handshake; Python's TLS says at once what is wrong."""
-    context = http_context(tls)
-    if context is not None and tls.client_ca is not None:
-        try:
-            context.load_verify_locations(tls.client_ca)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"authorities {tls.client_ca} cannot be used: {error}") from error
+    if http_context(tls) is not None and tls.client_ca is not None:
+        _check_authorities(tls.client_ca)
+
+
+def _check_authorities(path: Path) -> None:
+    try:
+        ssl.create_default_context(cadata=_read(path).decode(errors="replace"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"authorities {path} cannot be used: {error}") from error
 
 
 class _ServerFiles:

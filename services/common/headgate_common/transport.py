@@ -43,12 +43,16 @@ class GrpcTransport:
         self._closed = False
 
     async def call(self, address: str, method: Method, request: Message, *, timeout: float) -> Message:
+        cancelled = _cancellations()
         with self._tracing.calling(method.path, address) as metadata:
             try:
                 raw = await self._peer(address).unary(method.path)(
                     request.SerializeToString(), timeout=timeout, metadata=metadata
                 )
             except grpc.aio.AioRpcError as error:
+                if _cancellations() > cancelled:
+                    # Of a call that ends while its task is cancelled gRPC tells the end; then nobody would stop.
+                    raise asyncio.CancelledError from None
                 raise self._error(address, method, error) from None
             except asyncio.CancelledError:
                 _check_cancelled(address, method)
@@ -72,17 +76,21 @@ class GrpcTransport:
         return self._answers(
             address,
             method,
-            lambda metadata: self._peer(address).conversation(method.path)(
-                _serialized(requests), timeout=timeout, metadata=metadata
-            ),
+            lambda metadata: self._peer(address).conversation(method.path)(timeout=timeout, metadata=metadata),
+            requests,
         )
 
     async def _answers(
-        self, address: str, method: Method, start: Callable[[Any], Any]
+        self,
+        address: str,
+        method: Method,
+        start: Callable[[Any], Any],
+        requests: AsyncIterator[Message] | None = None,
     ) -> AsyncGenerator[Message, None]:
         """The answers of a call that `start` makes, with the metadata to send, when the first is asked for."""
         with self._tracing.calling(method.path, address) as metadata:
             call = start(metadata)
+        speaking = asyncio.ensure_future(_speak(call, requests)) if requests is not None else None
         try:
             async for raw in call:
                 yield _parse(method, raw)
@@ -93,6 +101,8 @@ class GrpcTransport:
             raise
         finally:
             call.cancel()
+            if speaking is not None:
+                speaking.cancel()
 
     async def forget(self, address: str) -> None:
         """Closes the channel of a peer that will not be called again; a later call makes a new one."""
@@ -199,15 +209,28 @@ class _Peer:
         return found
 
 
-async def _serialized(requests: AsyncIterator[Message]) -> AsyncIterator[bytes]:
-    async for request in requests:
-        yield request.SerializeToString()
+async def _speak(call: Any, requests: AsyncIterator[Message]) -> None:
+    """Sends requests until there are no more. gRPC would do it, but go on to wait for them when the call is over."""
+    try:
+        async for request in requests:
+            await call.write(request.SerializeToString())
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return  # (the call is over, and whoever reads its answers is told why)
+    except Exception:
+        # The server must not take it for an end of the requests.
+        call.cancel()
+
+
+def _cancellations() -> int:
+    """How often this task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 def _check_cancelled(address: str, method: Method) -> None:
     """gRPC cancels the calls of a channel that is closed, and would so end a task that nobody cancelled."""
-    task = asyncio.current_task()
-    if task is not None and not task.cancelling():
+    if asyncio.current_task() is not None and not _cancellations():
         raise HeadgateError(UNREACHABLE, f"{address}{method.path}: the connection was closed from this side")
 
 

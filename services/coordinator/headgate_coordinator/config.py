@@ -234,6 +234,14 @@ class TopicsConfig:
     segment_bytes: Bytes = setting(
         8 << 20, "A segment is closed when it has this many bytes.", minimum=1 << 10, maximum=1 << 30
     )
+    edge_segment_bytes: Bytes = setting(
+        32 << 20,
+        "The same for edges of queries. Those in a write-ahead log are held back for longer, see the agents' "
+        "log.edge_hold_bytes: what their readers have read before is never uploaded. Less than the agents' "
+        "log.partition_unflushed_bytes.",
+        minimum=1 << 10,
+        maximum=1 << 30,
+    )
     segment_age: Seconds = setting(60.0, "A segment is closed when its first record is this old.", minimum=0.001)
     linger: Seconds = setting(0.1, "An OBJECT topic uploads what it has after this long.", minimum=0.0, maximum=60.0)
     max_message_bytes: Bytes = setting(1 << 20, "Larger record batches are refused.", minimum=1 << 10, maximum=64 << 20)

@@ -181,6 +181,7 @@ def _topics(config: CoordinatorConfig) -> TopicRules:
         retention_us=round(defaults.retention * 1_000_000),
         retention_bytes=defaults.retention_bytes,
         segment_bytes=defaults.segment_bytes,
+        edge_segment_bytes=defaults.edge_segment_bytes,
         segment_age_us=round(defaults.segment_age * 1_000_000),
         linger_us=round(defaults.linger * 1_000_000),
         max_message_bytes=defaults.max_message_bytes,

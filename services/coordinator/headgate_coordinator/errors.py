@@ -188,7 +188,7 @@ OFFSET_CONFLICT = _r(
 STALE_RUN = _r(
     "STALE_RUN",
     StatusCode.ABORTED,
-    "A later run of the fragment writes or reads the edge now, or this one has not opened it.",
+    "A later run of the fragment is the one that counts now, or this one has not opened the edge.",
 )
 OFFSET_OUT_OF_RANGE = _r(
     "OFFSET_OUT_OF_RANGE", StatusCode.OUT_OF_RANGE, "The offset is above what the partition has in segments."

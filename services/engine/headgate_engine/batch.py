@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_common.clock import Clock
-from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
+from headgate_common.errors import CANCELLED, INVALID_ARGUMENT, HeadgateError
 from headgate_common.ids import Ids
 from headgate_engine.errors import RESULT_TOO_LARGE
 from headgate_engine.executor.calls import Access
+from headgate_engine.executor.channels import GivenUp
 from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
 from headgate_engine.fragments.errors import failure_of
@@ -66,11 +68,13 @@ class Batches:
         self._topic = topic
 
     async def execute(self, request: engine.ExecuteBatchRequest) -> AsyncGenerator[engine.ExecuteBatchResponse, None]:
-        """Progress while Spark works, then the rows, then the result. Closing it cancels Spark's jobs."""
+        """Progress while Spark works, then the rows, then the result. Closing it cancels Spark's jobs, those that would
+        have followed too."""
         loop = asyncio.get_running_loop()
         group = self._ids.uid("batch")
         began = self._clock.monotonic()
-        work = loop.run_in_executor(self._threads, self._run, request, group)
+        given_up = threading.Event()
+        work = loop.run_in_executor(self._threads, self._run, request, group, given_up)
         try:
             said: tuple[int, int] | None = None
             while not work.done():
@@ -84,10 +88,12 @@ class Batches:
                     yield engine.ExecuteBatchResponse(progress=progress)
             table, schema = await work
         except BaseException:
+            # One that waits for a thread never begins; another ends when it looks, or when Spark has dropped its job.
+            given_up.set()
             if not work.done():
-                await loop.run_in_executor(self._threads, self._cancel, group)
-                # The thread ends when Spark has dropped the job; nobody waits for its result.
-                work.add_done_callback(lambda ended: ended.exception())
+                work.cancel()
+                # Not in a thread of batches: all of them may be busy with what is to be cancelled.
+                await asyncio.to_thread(self._cancel, group)
             raise
         for part in _messages(table):
             yield engine.ExecuteBatchResponse(arrow=part)
@@ -95,17 +101,28 @@ class Batches:
         took.FromNanoseconds(int((self._clock.monotonic() - began) * 1e9))
         yield engine.ExecuteBatchResponse(result=engine.BatchResult(rows=table.num_rows, schema=schema, duration=took))
 
-    def _run(self, request: engine.ExecuteBatchRequest, group: str) -> tuple[pa.Table, catalog.Schema]:
+    def _run(
+        self, request: engine.ExecuteBatchRequest, group: str, given_up: threading.Event
+    ) -> tuple[pa.Table, catalog.Schema]:
+        """`given_up` is looked at before each step that may take long; what has become a job by then Spark cancels."""
+
+        def go_on() -> None:
+            if given_up.is_set():
+                raise HeadgateError(CANCELLED, "nobody waits for the batch any more")
+
         limit = request.max_rows or self._limits.max_rows
         try:
             session = self._host.session(request.spark_conf, pool=BATCHES)
             session.sparkContext.setJobGroup(group, request.name or group, interruptOnCancel=True)
             for entry in request.inputs:
-                self._view(session, entry)
+                go_on()
+                self._view(session, entry, given_up.is_set)
+            go_on()
             frame = session.sql(request.sql)
             if frame.isStreaming:
                 raise HeadgateError(INVALID_ARGUMENT, "sql: a batch reads bounded inputs only")
             schema = spelled(frame.schema)
+            go_on()
             table: pa.Table = frame.limit(limit + 1).toArrow()
         except HeadgateError:
             raise
@@ -119,14 +136,14 @@ class Batches:
             )
         return table, schema
 
-    def _view(self, session: SparkSession, entry: engine.BatchInput) -> None:
+    def _view(self, session: SparkSession, entry: engine.BatchInput, given_up: GivenUp) -> None:
         origin = entry.WhichOneof("origin")
         if origin == "files":
             frame = self._files(session, entry)
         elif origin == "topic":
             frame = self._range(session, entry)
         elif origin == "records":
-            frame = topic_rows(session, entry, self._topic(entry.records.access))
+            frame = topic_rows(session, entry, self._topic(entry.records.access), given_up)
         elif origin == "kafka":
             self._host.require_kafka()
             frame = kafka_rows(session, entry, self._limits.brokers)
@@ -176,7 +193,8 @@ class Batches:
         return done, known
 
     def _cancel(self, group: str) -> None:
-        self._host.root.sparkContext.cancelJobGroup(group)
+        """Jobs that are there, and those that the batch may still come to: it may be between two steps."""
+        self._host.root.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def _messages(table: pa.Table) -> Iterator[bytes]:

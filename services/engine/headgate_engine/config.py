@@ -35,6 +35,9 @@ class Timings:
         minimum=0.01,
     )
     quiet: Seconds = setting(10.0, "A run without a batch for this long has no rows per second.", minimum=0.1)
+    losses: Seconds = setting(
+        1.0, "Least time between two writes of how many rows came too late or could not be read.", minimum=0.01
+    )
     brokers: Seconds = setting(
         15.0, "How long the brokers of a Kafka topic are waited for when a run or batch starts.", minimum=0.1
     )
@@ -64,6 +67,12 @@ class SparkConfig:
     jars: tuple[str, ...] = setting((), "Further jars. Those of the Kafka connector are found in the cache folder.")
     conf: Mapping[str, str] = setting({}, "Further Spark settings; they win over the engine's own.")
     changelog: bool = setting(True, "State checkpoints are written as changes, and seldom as a whole.")
+    progress_reports: int = setting(
+        100,
+        "Reports of batches that Spark keeps of each query until the engine looks at them (timings.look); what is gone "
+        "by then is not counted.",
+        minimum=1,
+    )
     log_level: str = setting("ERROR", "Least important events of Spark's own log.")
 
 
@@ -79,7 +88,7 @@ class EngineConfig:
     )
     spark: SparkConfig = section(SparkConfig, "How Spark is started.")
     batch_bytes: Bytes = setting(
-        16 * 2**20, "About how much a micro-batch reads of each partition, unless the run says.", minimum=1
+        32 * 2**20, "About how much a micro-batch reads of each partition, unless the run says.", minimum=1
     )
     batch_records: int = setting(
         500_000, "Records that a micro-batch reads of a Kafka topic at most; 0: all that are there.", minimum=0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from grpc import StatusCode
 
 from headgate_common.errors import COMMON, ReasonTable
+from headgate_common.kafka_reasons import KAFKA
 
-REASONS = ReasonTable(COMMON)
+REASONS = ReasonTable(COMMON, KAFKA)
 _r = REASONS.declare
 
 ENGINE_WARMING_UP = _r(
@@ -28,6 +29,13 @@ NO_SLOT = _r(
     "A realtime run holds a task slot for each partition that it reads, and not so many are free.",
     "Stop another realtime query, give the engine more cores, or run the query with mode = 'exactly_once'.",
 )
+TOO_FEW_SLOTS = _r(
+    "TOO_FEW_SLOTS",
+    StatusCode.FAILED_PRECONDITION,
+    "A realtime run needs a task slot for each partition that it reads, and the engine has not so many for such runs "
+    "even when it is idle.",
+    "Give the engine more cores, or run the query with mode = 'exactly_once'.",
+)
 RUN_ACTIVE = _r("RUN_ACTIVE", StatusCode.FAILED_PRECONDITION, "A run of the fragment is here.", "Stop it first.")
 RUN_NOT_FOUND = _r("RUN_NOT_FOUND", StatusCode.NOT_FOUND, "This engine does not have that run.")
 PLAN_UNSUPPORTED = _r(
@@ -40,25 +48,14 @@ KAFKA_JARS_MISSING = _r(
     "KAFKA_JARS_MISSING",
     StatusCode.FAILED_PRECONDITION,
     "Spark's Kafka connector is not there, so Kafka topics and realtime mode cannot be used; all else works.",
-    "Fetch its four jars with tools/spark_jars.py, or name them with spark.jars, and restart the engine.",
-)
-KAFKA_TOPIC_MISSING = _r(
-    "KAFKA_TOPIC_MISSING",
-    StatusCode.NOT_FOUND,
-    "A Kafka topic that the query reads or writes is not there.",
-    "Create the topic, or correct its name, and create the query again.",
-)
-KAFKA_UNREACHABLE = _r(
-    "KAFKA_UNREACHABLE",
-    StatusCode.UNAVAILABLE,
-    "The brokers of a Kafka topic did not answer in time, or their name is not known.",
-    "Look at bootstrap_servers and the brokers; the run is started again for as long as the query may take to start.",
+    "Fetch its four jars with `headgate-engine --fetch-jars kafka`, or name them with spark.jars; restart the engine.",
 )
 S3_JARS_MISSING = _r(
     "S3_JARS_MISSING",
     StatusCode.FAILED_PRECONDITION,
     "The checkpoint is on S3, and the engine lacks the jars that write there.",
-    "Bring them with tools/spark_jars.py and restart the engine, or set `checkpoints` of agents to a shared folder.",
+    "Bring them with `headgate-engine --fetch-jars s3` and restart the engine, or set `checkpoints` of agents to a "
+    "shared folder.",
 )
 QUERY_INVALID = _r(
     "QUERY_INVALID", StatusCode.INVALID_ARGUMENT, "Spark refuses the SQL, or a stream cannot do what it asks."
@@ -84,6 +81,12 @@ CHECKPOINT_INVALID = _r(
     "CHECKPOINT_INVALID",
     StatusCode.FAILED_PRECONDITION,
     "The checkpoint cannot be used: it is damaged, of another plan, or cannot be written.",
+)
+CHECKPOINT_UNREACHABLE = _r(
+    "CHECKPOINT_UNREACHABLE",
+    StatusCode.UNAVAILABLE,
+    "The place of the checkpoint does not answer, or refuses a query that has written there before.",
+    "Look at the store and the engine's rights there; the run is started again.",
 )
 RESULT_TOO_LARGE = _r(
     "RESULT_TOO_LARGE",

@@ -1,6 +1,7 @@
 """Jars that are not in Spark's wheel: its Kafka connector, and what it needs for checkpoints on S3.
 
-`tools/spark_jars.py` brings them, once, into the cache folder; an engine takes what it finds there when it starts.
+`headgate-engine --fetch-jars` (fetching.py) brings them, once, into the cache folder; an engine takes what it finds
+there when it starts.
 """
 
 from __future__ import annotations

@@ -1,25 +1,20 @@
-"""Checkpoints on S3: which settings of Hadoop's S3A reach the bucket, and how Spark must write there.
-
-Spark keeps two runs of one checkpoint apart by files that only one of them can create. S3A on its own looks and then
-writes, so both would succeed; `ConditionalCheckpointFiles` (in `java/`) has the store decide.
-"""
+"""Checkpoints on S3: which settings of Hadoop's S3A reach the bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
-
-from pyspark.sql import SparkSession
 
 from headgate.engine import v1 as engine
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
-from headgate_engine.jars import CHECKPOINT_FILES
-from headgate_engine.spark import SparkHost
+
+if TYPE_CHECKING:
+    from headgate_engine.spark import SparkHost
 
 _SCHEME = "s3a"
 # Names of the same store in other programs, for which Spark has no file system here.
 _MISNAMED = ("s3", "s3n")
-_FILES_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def is_s3(uri: str) -> bool:
@@ -59,9 +54,3 @@ def reach(host: SparkHost, uri: str, access: engine.S3Access) -> None:
 
     for key, value in bucket_settings(uri, access, known).items():
         hadoop.set(key, value)
-
-
-def write_safely(session: SparkSession, uri: str) -> None:
-    """Has streams of the session write a checkpoint on S3 so that only one of two writers succeeds."""
-    if is_s3(uri):
-        session.conf.set(_FILES_SETTING, CHECKPOINT_FILES)

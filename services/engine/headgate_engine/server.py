@@ -52,6 +52,7 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
         poll=timings.poll,
         mark_interval=timings.mark_interval,
         quiet=timings.quiet,
+        losses=timings.losses,
         brokers=timings.brokers,
         realtime_checkpoint=timings.realtime_checkpoint,
         stop=timings.stop,
@@ -63,7 +64,7 @@ async def build(config: EngineConfig, runtime: Runtime) -> AsyncIterator[App]:
     def launch(request: engine.StartFragmentRequest, report: Report) -> SparkRun:
         return SparkRun(request, tools, report)
 
-    slots = Slots(lambda: host.slots, config.reserved_slots)
+    slots = Slots(lambda: host.slots, config.reserved_slots, grows=not host.local)
 
     async def admitted(request: engine.StartFragmentRequest) -> Callable[[], None]:
         return await asyncio.get_running_loop().run_in_executor(threads, admit, request, host, slots, timings.brokers)
@@ -122,7 +123,8 @@ def main() -> int:
         "engine",
         EngineConfig,
         build,
-        summary="Runs Spark SQL for agents.",
+        summary="Runs Spark SQL for agents. `headgate-engine --fetch-jars [--check] [kafka] [s3]` runs no server: it "
+        "brings the jars that Spark lacks for Kafka topics and for checkpoints on S3, once on a machine.",
         flags=FLAGS,
         reasons=REASONS,
     )

@@ -26,6 +26,7 @@ from pyspark.sql import functions as f
 
 from headgate_common.errors import HeadgateError
 from headgate_common.redact import is_secret_name
+from headgate_engine.checkpoint_files import choose_files
 from headgate_engine.class_archive import options
 from headgate_engine.config import SparkConfig
 from headgate_engine.errors import INVALID_SPARK_SETTING, KAFKA_JARS_MISSING, S3_JARS_MISSING, SPARK_UNAVAILABLE
@@ -117,8 +118,7 @@ class SparkHost:
             raise HeadgateError(SPARK_UNAVAILABLE, problem)
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        local = self._config.master.startswith("local")
-        os.environ["PYSPARK_PYTHON"] = self._nursery.start() if local else sys.executable
+        os.environ["PYSPARK_PYTHON"] = self._nursery.start() if self.local else sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName("headgate-engine")
         for key, value in self._settings(options(self._class_path) if java_options is None else java_options).items():
@@ -147,6 +147,8 @@ class SparkHost:
             "spark.sql.session.timeZone": "UTC",
             # Plans are small and many: deciding anew between stages costs more than it gains, and streams refuse it.
             "spark.sql.adaptive.enabled": "false",
+            # Spark takes two uses of one grouping of a stream for one exchange, and then gives the second no rows.
+            "spark.sql.exchange.reuse": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
             "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
             "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
@@ -155,11 +157,11 @@ class SparkHost:
             "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": str(max(16, config.state_memory // 2**20)),
             "spark.sql.streaming.multipleWatermarkPolicy": "min",
             "spark.sql.streaming.metricsEnabled": "false",
-            "spark.sql.streaming.numRecentProgressUpdates": "4",
+            "spark.sql.streaming.numRecentProgressUpdates": str(config.progress_reports),
             "spark.sql.streaming.stopTimeout": "10s",
             "spark.sql.streaming.minBatchesToRetain": "10",
         }
-        if config.master.startswith("local"):
+        if self.local:
             settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
         if config.local_dir is not None:
             settings["spark.local.dir"] = str(config.local_dir)
@@ -194,13 +196,14 @@ class SparkHost:
         if len(counted) != 10:
             raise HeadgateError(SPARK_UNAVAILABLE, f"the warm-up query gave {len(counted)} rows instead of 10")
         # Elsewhere the executors may not see the driver's scratch folder, where its state would be.
-        if self._config.master.startswith("local"):
+        if self.local:
             self._warm_up_streams(passed_on)
 
     def _warm_up_streams(self, passed_on: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> None:
         """The same for streams: their planning, RocksDB's native library, and the way back into Python for a batch."""
         session = self.session({"spark.sql.shuffle.partitions": "1"}, pool="warm-up")
         session.dataSource.register(WarmUpSource)
+        choose_files(session, str(self._folder), self.conf)
         rows = session.readStream.format(WarmUpSource.name()).load().withWatermark("time", "1 second")
         rows = rows.observe("rows", f.count_if(f.col(MARK).isNull())).where(f.col(MARK).isNull())
         frame = rows.groupBy("id", f.window("time", "10 seconds")).count()
@@ -219,6 +222,11 @@ class SparkHost:
         query.stop()
         if not ended:
             raise HeadgateError(SPARK_UNAVAILABLE, f"the warm-up stream did not end within {_WARM_UP_SECONDS} s")
+
+    @property
+    def local(self) -> bool:
+        """Whether Spark runs in one process, whose slots are as many as they will ever be."""
+        return self._config.master.startswith("local")
 
     @property
     def slots(self) -> int:
@@ -242,14 +250,16 @@ class SparkHost:
         if not self.kafka_jars and not any("spark-sql-kafka" in jar for jar in self._config.jars):
             raise HeadgateError(
                 KAFKA_JARS_MISSING,
-                "this engine has no Kafka connector: fetch its jars with tools/spark_jars.py and restart the engine",
+                "this engine has no Kafka connector: fetch its jars with `headgate-engine --fetch-jars kafka` on its "
+                "machine, and restart it",
             )
 
     def require_s3(self) -> None:
         if not self.s3_jars and not any("headgate-checkpoints" in jar for jar in self._config.jars):
             raise HeadgateError(
                 S3_JARS_MISSING,
-                "this engine cannot write checkpoints to S3: fetch the jars with tools/spark_jars.py and restart it",
+                "this engine cannot write checkpoints to S3: fetch the jars with `headgate-engine --fetch-jars s3` on "
+                "its machine, and restart it",
             )
 
     def alive(self) -> bool:

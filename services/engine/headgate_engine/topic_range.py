@@ -12,6 +12,7 @@ from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_engine.errors import EDGE_DATA_LOST
+from headgate_engine.executor.channels import GivenUp, never
 from headgate_engine.executor.decoding import BAD
 from headgate_engine.executor.log_calls import Bounds, LogClient, TopicAccess
 from headgate_engine.fragments.kafka import partitions_of, topic_range
@@ -19,12 +20,14 @@ from headgate_engine.fragments.native import NativeTopic
 from headgate_engine.fragments.records import decoded, fails
 
 
-def topic_rows(session: SparkSession, entry: engine.BatchInput, access: TopicAccess) -> DataFrame:
+def topic_rows(
+    session: SparkSession, entry: engine.BatchInput, access: TopicAccess, given_up: GivenUp = never
+) -> DataFrame:
     """Its rows. Asks the agents where the topic begins and ends: what is not there cannot be waited for."""
     _need_schema(entry)
     wanted = entry.records
     first, until = offset_range(
-        entry.view, LogClient(access).offsets(), list(wanted.from_offsets), list(wanted.until_offsets)
+        entry.view, LogClient(access, given_up).offsets(), list(wanted.from_offsets), list(wanted.until_offsets)
     )
     origin = catalog.TopicOrigin(
         physical_source=entry.view,

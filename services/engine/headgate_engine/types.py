@@ -6,6 +6,7 @@ The spelling is the canonical one, which is all that plans carry.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog import v1 as catalog
 from headgate_common.column_types import ColumnType, read_type
+from headgate_engine.executor.required import ELEMENTS, VALUES, ColumnPath, step_to
 
 _SCALARS = {
     "BOOL": "boolean",
@@ -57,7 +59,7 @@ def _spark(type_: ColumnType) -> str:
         case ColumnType(kind="MAP", key=ColumnType() as key, element=ColumnType() as element):
             return f"map<{_spark(key)},{_spark(element)}>"
         case ColumnType(kind="STRUCT", fields=fields):
-            # Spark takes every column for nullable: so does all of Headgate's SQL.
+            # Spark takes every column for nullable: so does all of Headgate's SQL. `required` has what is NOT NULL.
             return f"struct<{','.join(f'{quote(field.name)}:{_spark(field.type)}' for field in fields)}>"
         case ColumnType(kind="DECIMAL", precision=precision, scale=scale):
             return f"decimal({precision},{scale})"
@@ -67,6 +69,30 @@ def _spark(type_: ColumnType) -> str:
 def ddl(schema: catalog.Schema) -> str:
     """Columns as Spark's DDL."""
     return ", ".join(f"{quote(field.name)} {spark_type(field.type)}" for field in schema.fields)
+
+
+def required(schema: catalog.Schema) -> tuple[ColumnPath, ...]:
+    """What may not be NULL: columns, and fields of STRUCTs in them, but for those in the keys of a MAP."""
+    found: list[ColumnPath] = []
+    for field in schema.fields:
+        column = (step_to(field.name),)
+        found += [column] if field.not_null else []
+        found += _required(column, read_type(field.type))
+    return tuple(found)
+
+
+def _required(path: ColumnPath, type_: ColumnType) -> Iterator[ColumnPath]:
+    match type_:
+        case ColumnType(kind="ARRAY", element=ColumnType() as element):
+            yield from _required((*path, ELEMENTS), element)
+        case ColumnType(kind="MAP", element=ColumnType() as element):
+            yield from _required((*path, VALUES), element)
+        case ColumnType(kind="STRUCT", fields=fields):
+            for field in fields:
+                inner = (*path, step_to(field.name))
+                if field.not_null:
+                    yield inner
+                yield from _required(inner, field.type)
 
 
 def struct_of(schema: catalog.Schema) -> StructType:

@@ -63,3 +63,36 @@ CREATE LOGICAL SOURCE packed(id INT64);
 CREATE PHYSICAL SOURCE packed_topic FOR packed TYPE TOPIC SET('packed' AS `SOURCE`.TOPIC, 'ARROW' AS PARSER.`TYPE`);
 CREATE SINK out(id INT64) TYPE TOPIC SET('ids' AS `SINK`.TOPIC);
 SELECT id FROM packed INTO out WITH (mode = realtime)
+--- kafka_edges_from_a_file_to_a_file
+CREATE SINK out(vehicle INT32, n INT64) TYPE FILE ON edge SET('x.csv' AS `SINK`.FILE_PATH);
+SELECT vehicle, COUNT(*) AS n FROM lrb GROUP BY vehicle WINDOW TUMBLING(creationTS, SIZE 1 MIN) INTO out WITH (edges = 'kafka', bootstrap_servers = 'k:9092', security_protocol = 'SASL_SSL', sasl_mechanism = 'PLAIN', sasl_username = 'u', sasl_password = 'hidden')
+--- kafka_edges_before_a_topic_that_spark_writes
+CREATE SINK out(vehicle INT32) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT vehicle FROM lrb INTO out WITH (edges = kafka, bootstrap.servers = 'k:9092', delivery = at_least_once)
+--- edges_in_the_log_are_the_default
+CREATE SINK out(id INT64) TYPE VOID;
+SELECT id FROM orders INTO out WITH (edges = 'log')
+--- refused_kafka_edges_without_brokers
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (edges = 'kafka')
+--- refused_kafka_edges_with_options_that_do_not_fit
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (edges = 'kafka', bootstrap_servers = 'k', sasl_password = 'hidden', brokers = 'k:1')
+--- refused_kafka_edges_with_a_password_that_nobody_asks_for
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (edges = 'kafka', bootstrap_servers = 'k:9092', sasl_password = 'hidden')
+--- refused_brokers_without_kafka_edges
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (bootstrap_servers = 'k:9092')
+--- refused_edges_elsewhere
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (edges = 'pulsar')
+--- refused_kafka_edges_in_real_time
+CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out WITH (mode = realtime, edges = 'kafka', bootstrap_servers = 'k:9092')
+--- refused_kafka_edges_exactly_once
+CREATE SINK out(vehicle INT32) TYPE VOID;
+SELECT vehicle FROM lrb INTO out WITH (edges = 'kafka', bootstrap_servers = 'k:9092', delivery = exactly_once)
+--- refused_kafka_edges_without_an_edge
+CREATE SINK out(id INT64) TYPE TOPIC SET('x' AS `SINK`.TOPIC);
+SELECT id FROM orders INTO out WITH (delivery = at_least_once, edges = 'kafka', bootstrap_servers = 'k:9092')

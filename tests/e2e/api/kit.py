@@ -29,7 +29,8 @@ from headgate.log.v1 import group_service_pb2, log_metadata_service_pb2, topic_s
 from headgate_common.dispatch import methods
 from headgate_common.errors import from_code, from_status
 from headgate_coordinator.errors import REASONS
-from tests.servers.process import Command, ServerProcess, free_port, start_with_retry
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess, start_with_retry
 
 START_SECONDS = 60.0
 _FILES = (

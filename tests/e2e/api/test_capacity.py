@@ -47,7 +47,7 @@ def test_ten_slots_take_ten_queries_and_are_returned_once(coordinator: Server) -
         return found
 
     wait_until(lambda: agent().state == catalog.AGENT_STATE_ACTIVE)
-    client(catalog.ExecuteStatementRequest(statement=SET_UP))
+    assert not client(catalog.ExecuteStatementRequest(statement=SET_UP)).HasField("failure")
     for round_ in range(2):
         begin = Barrier(CREATORS)
         outcomes = _fight(client, begin, round_)

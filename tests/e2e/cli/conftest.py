@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import HEADGATE, Headgate
-from tests.servers.process import Command, ServerProcess, free_port_base
+from tests.servers.ports import free_port_base
+from tests.servers.process import Command, ServerProcess
 
 # Two of the coordinator, two of an engine, and two for each of three agents.
 PORTS = (0, 1, 2, 3, *range(10, 16))

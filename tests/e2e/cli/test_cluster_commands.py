@@ -118,6 +118,32 @@ def test_explain_shows_a_plan_and_creates_nothing(headgate: Headgate, names: Nam
     assert headgate("get", f"query/{names.query}").returncode == 1
 
 
+def test_explain_takes_a_select_without_into_as_a_command_and_as_a_statement(headgate: Headgate, names: Names) -> None:
+    headgate.ok("apply", "-", stdin=";".join(t.format(x=names.x) for t in (SOURCE, PHYSICAL)))
+    select = f"SELECT highway, speed FROM {names.x} WHERE speed < 40"
+    explained = headgate.ok("explain", select).splitlines()
+    assert any("sink result" in line.lower() for line in explained), explained
+    as_statement = headgate.ok("sql", "-c", f"EXPLAIN {select}").splitlines()
+    assert [line.rstrip() for line in as_statement] == [line.rstrip() for line in explained]
+
+
+def test_an_empty_list_is_said_to_people_and_empty_for_programs(headgate: Headgate) -> None:
+    done = headgate("get", "transfers")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "there are no transfers\n")
+    done = headgate("get", "network-links", "-l", "agent=nobody", "-o", "json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [], "")
+
+
+def test_a_select_ends_with_what_to_do_where_queries_only_pretend_to_run(headgate: Headgate, names: Names) -> None:
+    headgate.ok("apply", "-", stdin=";".join(t.format(x=names.x) for t in (SOURCE, PHYSICAL)))
+    done = headgate("sql", "-c", f"SELECT highway FROM {names.x}")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "FRAGMENT_REFUSED" in done.stderr and "without --no-engine" in done.stderr
+    for query in headgate.json("get", "queries"):
+        if query["temporary"]:
+            headgate.ok("wait", f"query/{query['name']}", "--for", "DROPPED", "--timeout", "60s")
+
+
 def test_wait_ends_with_4_when_the_time_runs_out_and_5_when_it_cannot_come(headgate: Headgate, names: Names) -> None:
     headgate.ok("apply", "-", "--wait", stdin=names.bundle)
     assert headgate("wait", f"query/{names.query}", "--for", "STOPPED", "--timeout", "300ms").returncode == 4

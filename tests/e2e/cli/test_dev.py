@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.cli.command import Headgate
 from tests.e2e.cli.conftest import PORTS, start_dev
-from tests.servers.process import free_port_base
+from tests.servers.ports import free_port_base
 
 ANSWER_SECONDS = 5.0
 SOURCE = "CREATE LOGICAL SOURCE kept (ts TIMESTAMP)"

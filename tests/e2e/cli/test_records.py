@@ -40,6 +40,13 @@ def records(headgate: Headgate, topic: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in consumed(headgate, topic, "-o", "jsonl")]
 
 
+def test_a_description_says_where_records_end_also_before_they_are_in_segments(headgate: Headgate, topic: str) -> None:
+    assert run(headgate, "produce", topic, "one", "two", "three", "--partition", "0").returncode == 0
+    (first, *_) = headgate.json("topics", "describe", topic)["partitions"]
+    assert first["highWatermark"] == "3"
+    assert "HIGH WATERMARK" in headgate.ok("topics", "describe", topic)
+
+
 def test_what_is_produced_is_consumed(headgate: Headgate, topic: str) -> None:
     assert run(headgate, "produce", topic, "one", "two", "--key", "k").returncode == 0
     assert consumed(headgate, topic) == ["one", "two"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.cli.conftest import PORTS, start_dev
 from tests.servers.minio import Bucket
-from tests.servers.process import free_port_base
+from tests.servers.ports import free_port_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.minio]
 

@@ -69,7 +69,8 @@ def at_a_terminal(*arguments: str, environment: Mapping[str, str], state: Path) 
     """The command at a terminal of its own; `state` is where it keeps what it remembers."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [HEADGATE, *arguments],
+        # Whoever runs the tests in the background has Ctrl-C ignored, and children inherit that.
+        ["env", "--default-signal=INT", HEADGATE, *arguments],
         env={**environment, "XDG_STATE_HOME": str(state), "TERM": "xterm", "LINES": "50"},
         stdin=theirs,
         stdout=theirs,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli.command import Headgate
-from tests.servers.process import Command, ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess
 
 COORDINATOR = Path(sys.executable).parent / "headgate-coordinator"
 

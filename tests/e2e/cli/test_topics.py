@@ -64,6 +64,7 @@ def test_a_topic_is_created_listed_described_and_deleted(headgate: Headgate) -> 
 def test_a_bad_setting_is_wrong_usage_and_a_bad_name_is_refused(headgate: Headgate) -> None:
     for setting in ("colour=red", "retention", "retention=soon", "segment-bytes=1.5MB", "durability=disk"):
         assert headgate("topics", "create", "t", "--set", setting).returncode == 2, setting
+    assert headgate("topics", "create", "t", "--partitions", "0").returncode == 2, "none is not a number of them"
     done = headgate("topics", "create", "two words")
     assert done.returncode == 1
     assert "INVALID_NAME" in done.stderr

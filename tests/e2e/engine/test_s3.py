@@ -24,6 +24,8 @@ from tests.servers.minio import Bucket, Minio
 pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HANGS, BATCHES = 2, 9
+# A bucket for which the engine has wrong keys.
+FORBIDDEN = "forbidden"
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Story:
     left: list[str] = field(default_factory=list)
     logs: str = ""
     arguments: str = ""
+    # How runs ended whose bucket is not there, and whose keys are wrong.
+    refused: dict[str, engine.RunError] = field(default_factory=dict)
 
 
 def tell(story: Story, first: Engine, second: Engine) -> None:
@@ -102,6 +106,13 @@ def tell(story: Story, first: Engine, second: Engine) -> None:
         )
     )
     story.left = [key for key in bucket.object_keys() if "windows" in key]
+    for name in ("nowhere", FORBIDDEN):
+        refused = request(1)
+        refused.run.fragment_uid = name
+        refused.output.CopyFrom(edges.create(f"out of {name}"))
+        refused.checkpoint = f"s3a://{name}/checkpoints"
+        first.client(refused)
+        story.refused[name] = first.client.wait(refused.run, engine.RUN_STATE_FAILED).error
     story.logs = first.log + second.log
 
 
@@ -112,6 +123,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, minio_server: Minio, spark_s
         "--set=timings.keep_alive=300s",
         f"--set=spark.conf.spark.hadoop.fs.s3a.access.key={bucket.access_key}",
         f"--set=spark.conf.spark.hadoop.fs.s3a.secret.key={bucket.secret_key}",
+        f"--set=spark.conf.spark.hadoop.fs.s3a.bucket.{FORBIDDEN}.access.key=wrong",
+        f"--set=spark.conf.spark.hadoop.fs.s3a.bucket.{FORBIDDEN}.secret.key=wrongwrong",
     )
     first = Engine(tmp_path_factory.mktemp("first"), options)
     second = Engine(tmp_path_factory.mktemp("second"), options)
@@ -145,6 +158,13 @@ def test_a_second_writer_of_the_checkpoint_shuts_the_first_out_and_nothing_of_it
 def test_a_checkpoint_on_s3_is_removed_whole(story: Story) -> None:
     assert story.kept
     assert story.left == []
+
+
+def test_a_bucket_that_is_not_there_and_wrong_keys_end_a_first_run_for_good(story: Story) -> None:
+    for name, says in (("nowhere", "there is no such bucket"), (FORBIDDEN, "the store refuses the engine's keys")):
+        error = story.refused[name]
+        assert (error.reason, error.transient) == ("CHECKPOINT_INVALID", False)
+        assert f"s3a://{name}/checkpoints cannot be used: {says}" in error.message
 
 
 def test_the_keys_of_the_store_are_shown_nowhere(story: Story) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import signal
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.e2e.life.kit import Cluster, cluster_of, until
+from tests.e2e.life.kit import Cluster, Process, cluster_of, until
 from tests.integration.kafka.test_confluent import PATIENCE, read
 from tests.integration.kafka.test_moving import Traffic
 
@@ -74,6 +77,43 @@ def test_a_producer_and_a_group_survive_the_death_of_an_agent(cluster: Cluster) 
     values = stored(bootstrap)
     assert len(values) == len(set(values)), "no duplicate"
     assert set(values) >= set(traffic.acknowledged), "nothing lost"
+
+
+UNDER_LIMIT = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 400))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_idle_connections_leave_an_agent_its_open_files(tmp_path: Path) -> None:
+    """More of them than the agent may have files: whoever is connected goes on."""
+    with cluster_of(tmp_path) as cluster, ExitStack() as stack:
+        agent = cluster.agents["few"] = Process("few", ["-c", UNDER_LIMIT, *cluster.agent_arguments("few")], tmp_path)
+        agent.start()
+        until(lambda: cluster.is_active("few"), "the agent to be ACTIVE")
+        soft, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+        assert (soft, hard) == (400, 400)
+        bootstrap = addresses(cluster)
+        create(bootstrap, "WAL", partitions=1)
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        delivered: list[object] = []
+
+        def produce(count: int) -> None:
+            for _ in range(count):
+                producer.produce("t", b"value", on_delivery=lambda error, _: delivered.append(error))
+            assert producer.flush(PATIENCE) == 0
+
+        produce(10)
+        host, _, port = bootstrap.rpartition(":")
+        for _ in range(500):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE))
+        produce(100)
+        assert delivered == [None] * 110
+        written = (tmp_path / "few-1.log").read_text()
+        assert written.count("fewer kafka connections than configured") == 1
+        assert "Too many open files" not in written
+        assert written.count("kafka connection refused") <= 5
 
 
 def test_a_graceful_stop_hands_over(cluster: Cluster) -> None:

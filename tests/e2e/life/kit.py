@@ -22,7 +22,8 @@ from headgate.cluster.v1 import fragment_service_pb2_grpc
 from headgate_common.errors import HeadgateError
 from tests.e2e.api.kit import Client, Server
 from tests.e2e.life.crashing_coordinator import WHERE
-from tests.servers.process import Command, ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess
 
 START_SECONDS = 60.0
 CRASHING = Path(__file__).with_name("crashing_coordinator.py")
@@ -192,7 +193,7 @@ class Cluster:
 
     def declare(self) -> None:
         """A generator on `a` and a sink on `c`; the computation goes wherever the planner puts it."""
-        self.ask(
+        answer = self.ask(
             catalog.ExecuteStatementRequest(
                 statement="""
                 CREATE LOGICAL SOURCE readings (sensor INT32, value FLOAT64);
@@ -201,6 +202,7 @@ class Cluster:
                 """
             )
         )
+        assert not answer.HasField("failure"), answer.failure
 
     def create(self, name: str) -> str:
         request = catalog.CreateQueryRequest(

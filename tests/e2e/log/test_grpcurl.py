@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.grpcurl]
 
 def text(value: str) -> str:
     return base64.b64encode(value.encode()).decode()
+
+
+def moment_of(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
 
 
 def test_every_call_about_plain_records_and_batches_works_by_grpcurl(tmp_path: Path, grpcurl: Grpcurl) -> None:
@@ -38,9 +43,11 @@ def test_every_call_about_plain_records_and_batches_works_by_grpcurl(tmp_path: P
 
         topic = ask(coordinator, "TopicService.CreateTopic", name="orders", partitions=3)["topic"]
         log.produce("orders", 0, b"first")
+        # Behind everything else, and within what agents take of times to come.
+        soon = datetime.now(UTC).replace(microsecond=123_000) + timedelta(days=30)
         records = [
             {"key": text("k1"), "value": text("v1"), "headers": [{"key": "trace", "value": text("t")}]},
-            {"key": text("k2"), "value": text("v2"), "timestamp": "2031-05-06T07:08:09.123Z"},
+            {"key": text("k2"), "value": text("v2"), "timestamp": moment_of(soon)},
         ]
         positions = ask(one, "LogService.ProduceRecords", topic="orders", records=records)["positions"]
         assert len(positions) == 2
@@ -49,11 +56,13 @@ def test_every_call_about_plain_records_and_batches_works_by_grpcurl(tmp_path: P
             answer = ask(other, "LogService.FetchRecords", topic="orders", partition=partition)
             by_key |= {record.get("key", ""): record for record in answer.get("records", [])}
         assert by_key[text("k1")]["headers"] == [{"key": "trace", "value": text("t")}]
-        assert by_key[text("k2")]["timestamp"] == "2031-05-06T07:08:09.123Z"
+        assert by_key[text("k2")]["timestamp"] == moment_of(soon)
         tailed = ask(one, "LogService.TailRecords", topic="orders", until_end=True)
         assert sum(len(page["records"]) for page in tailed) == 3
 
-        offsets = ask(one, "LogService.ListOffsets", topic="orders", time="2031-01-01T00:00:00Z")["offsets"]
+        offsets = ask(one, "LogService.ListOffsets", topic="orders", time=moment_of(soon - timedelta(days=1)))[
+            "offsets"
+        ]
         assert sum(int(each.get("high_watermark", 0)) for each in offsets) == 3
         moment = int(by_key[text("k2")].get("partition", 0))
         found = {each.get("partition", 0): int(each.get("offset_at_time", 0)) for each in offsets}

@@ -15,11 +15,19 @@ from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from tests.e2e.api.kit import Client
 from tests.e2e.life.kit import Process
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 
 T = TypeVar("T")
 
 _PASSING = ("UNREACHABLE", "NOT_LEADER", "SHUTTING_DOWN", "DEADLINE_EXCEEDED", "CATALOG_UNCERTAIN")
+
+
+def passing(reason: str, message: str) -> bool:
+    """Whether it may go through when asked again.
+
+    On a busy machine an agent may seem to be away for a moment, and then nothing can be placed on it.
+    """
+    return reason in _PASSING or (reason == "PLACEMENT_ERROR" and "does not answer" in message)
 
 
 @dataclass
@@ -55,9 +63,16 @@ class QueryCluster:
         return agent
 
     def sql(self, statement: str, seconds: float = 30.0) -> Any:
-        """Carries statements out, whoever leads; what may have happened is asked again under the same id."""
+        """Carries all statements out, whoever leads; what may have happened is asked again under the same id."""
         request = catalog.ExecuteStatementRequest(statement=statement, request_id=f"t{time.monotonic_ns()}")
-        return self.ask(request, seconds)
+        deadline = time.monotonic() + seconds
+        while True:
+            answer = self.ask(request, seconds)
+            if not answer.HasField("failure"):
+                return answer
+            again = passing(answer.failure.reason, answer.failure.message) and time.monotonic() < deadline
+            assert again, f"statement {answer.failure.index} failed: {answer.failure}"
+            time.sleep(0.1)
 
     def ask(self, request: Any, seconds: float = 30.0) -> Any:
         deadline = time.monotonic() + seconds
@@ -66,7 +81,7 @@ class QueryCluster:
             try:
                 return client(request, timeout=5.0)
             except HeadgateError as error:
-                if error.reason.name not in _PASSING or time.monotonic() > deadline:
+                if not passing(error.reason.name, error.message) or time.monotonic() > deadline:
                     raise
             finally:
                 client.close()
@@ -89,6 +104,11 @@ class QueryCluster:
     def fragments(self, query: str) -> list[catalog.Fragment]:
         return list(self.ask(catalog.ListFragmentsRequest(query=query)).fragments)
 
+    def runs(self, query: str) -> int:
+        """How often what Spark computes of it was started: each time is an epoch."""
+        (computed,) = (one for one in self.fragments(query) if one.kind == catalog.FRAGMENT_KIND_COMPUTE)
+        return computed.epoch
+
     def processes(self) -> list[Process]:
         return [*self.agents.values(), *self.engines, self.coordinator]
 
@@ -105,8 +125,8 @@ def query_cluster(
 ) -> Iterator[QueryCluster]:
     """Agents are there when it begins; engines warm up meanwhile. `settings` are of the coordinator."""
     arguments = ["-m", "headgate_coordinator.server", "--catalog", f"sqlite:///{folder / 'catalog.db'}"]
-    # Spark may take long to warm up on a busy machine.
-    arguments += ["--set", "timings.deployment_deadline=10m", *settings]
+    # On a busy machine Spark may take long to warm up, and an agent long to answer.
+    arguments += ["--set", "timings.deployment_deadline=10m", "--set", "timings.poll_timeout_min=2s", *settings]
     cluster = QueryCluster(folder, Process("coordinator", arguments, folder))
     cluster.files.mkdir(exist_ok=True)
     try:

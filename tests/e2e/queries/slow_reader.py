@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,19 @@ def reading_slowly(cluster: QueryCluster, select: str) -> Iterator[None]:
 
 
 def memory(pid: int) -> int:
-    """Resident bytes of a process and of all that it has started."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    below = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(memory, below))
+    """Resident bytes of a process and of all that it has started. What they share counts once: Spark's Python
+    processes are copies of one another, and come and go. Only a process that is about to become another has all of its
+    parent's memory for a moment, and counts as if it were its own: the lesser of two looks is without it."""
+    first = _memory(pid)
+    time.sleep(0.1)
+    return min(first, _memory(pid))
+
+
+def _memory(pid: int) -> int:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        tasks = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    own = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return own * 1024 + sum(_memory(int(child)) for task in tasks for child in task.split())

@@ -62,12 +62,16 @@ def test_dashboard_and_overload_queries_tell_what_the_agents_did(tmp_path: Path)
             # The same with shorter windows, and a threshold that any agent reaches.
             "overload": "SELECT agent, AVG(cpu) AS avg_cpu, MIN(memory_bytes) AS memory FROM worker_resources "
             "WINDOW SLIDING(size = 4 SECONDS, advance = 2 SECONDS) GROUP BY agent HAVING avg_cpu >= 0.0 INTO overload",
+            # The share of the processors that an agent takes is never above one.
+            "calm": "SELECT agent, AVG(cpu) AS avg_cpu, MIN(memory_bytes) AS memory FROM worker_resources "
+            "WINDOW SLIDING(size = 4 SECONDS, advance = 2 SECONDS) GROUP BY agent HAVING avg_cpu > 1.5 INTO calm",
             "told": "SELECT agent, number, 0 AS rows_read, 0 AS rows_kept FROM heartbeats UNION ALL "
             "SELECT agent, NULL, rows_read, rows_kept FROM agent_statistics WHERE rows_read > 0 INTO told",
         }
         for statement in (
             sink(cluster, "dashboard", "start TIMESTAMP, `end` TIMESTAMP, total INT64"),
             sink(cluster, "overload", "agent VARCHAR, avg_cpu FLOAT64, memory INT64"),
+            sink(cluster, "calm", "agent VARCHAR, avg_cpu FLOAT64, memory INT64"),
             sink(cluster, "told", "agent VARCHAR, number INT64, rows_read INT64, rows_kept INT64"),
             "CREATE LOGICAL SOURCE numbers (n INT64)",
             f"CREATE PHYSICAL SOURCE FOR numbers TYPE GENERATOR ON b SET({ROWS} AS `SOURCE`.rows, "
@@ -124,3 +128,4 @@ def test_dashboard_and_overload_queries_tell_what_the_agents_did(tmp_path: Path)
         for row in found(cluster, "overload"):
             assert 0.0 <= row["avg_cpu"] <= 1.0
             assert row["memory"] > 2**20
+        assert found(cluster, "calm") == []

@@ -96,7 +96,6 @@ def _served(reports: list[Report]) -> Iterator[int]:
     )
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
 
         def serve() -> None:
             try:
@@ -113,6 +112,8 @@ def _served(reports: list[Report]) -> Iterator[int]:
             yield server.getsockname()[1]
         finally:
             ended.set()
+            # Nobody may have connected.
+            server.shutdown(socket.SHUT_RDWR)
             thread.join()
 
 

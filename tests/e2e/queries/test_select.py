@@ -79,6 +79,22 @@ def test_rows_stream_as_json_until_the_reader_is_interrupted(cluster: QueryClust
     nothing_is_left(cluster)
 
 
+def test_rows_go_on_through_a_restart_of_the_coordinator(cluster: QueryCluster) -> None:
+    command = started(cluster, "-c", "SELECT id FROM numbers", "-o", "jsonl")
+    assert command.stdout is not None
+    found = [json.loads(command.stdout.readline())["id"]]
+    cluster.coordinator.kill()
+    cluster.coordinator.start()
+    found += [json.loads(command.stdout.readline())["id"] for _ in range(1_000)]
+    # A start that takes longer than the agent's session lives ends its runs: what was on its way may then come twice.
+    once = list(dict.fromkeys(found))
+    assert once == list(range(len(once)))
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert "Traceback" not in err
+    nothing_is_left(cluster)
+
+
 def test_control_c_ends_a_select_and_not_the_shell(cluster: QueryCluster, tmp_path: Path) -> None:
     with at_a_terminal(
         "sql", environment=Headgate(cluster.coordinator.address).environment(), state=tmp_path

@@ -7,6 +7,7 @@ import asyncio
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import agents as agent_entity
+from headgate_coordinator.catalog import sessions
 from headgate_coordinator.catalog.log import counters, topics
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.errors import (
@@ -98,11 +99,34 @@ async def test_a_session_that_ends_leaves_its_partitions_without_a_leader_in_one
             assert not change.after.HasField("offsets")
 
 
-async def test_leaving_dropping_and_taking_the_place_of_an_agent_end_its_leads_too(store: Store) -> None:
-    made = await topic(store)
-    await lead(store, await joined(store, "a"), made)
+async def test_what_a_dropped_agent_led_passes_on_when_its_session_has_run_out(store: Store) -> None:
+    """Its process may be alive, and serve for as long as it believes in its session."""
+    made, a, b = await topic(store), await joined(store, "a"), await joined(store, "b")
+    led = await lead(store, a, made)
+    before = await revision_of(store)
     await store.write(lambda tx: agent_entity.drop_agent(tx, catalog.DropAgentRequest(name="a", force=True)))
-    assert (await partitions(store, made))[0].leader == ""
+    (changes,) = await changes_since(store, before)
+    assert {change.kind for change in changes} == {"AGENT", "PARTITION"}
+    (dropped,) = await partitions(store, made)
+    assert dropped.leader == "" and "agent a, was dropped" in dropped.waiting
+    (refused,) = await acquire(store, b, made)
+    assert refused.refusal == "GRANT_CONFLICT"
+    await commits(store, a, commit(led, 0, 10))
+    await gone(store, a)
+    (waiting,) = await partitions(store, made)
+    assert waiting.leader == "" and "agent a, is gone" in waiting.waiting
+    assert (await lead(store, b, made)).epoch > led.epoch
+    await fails(commits(store, a, commit(led, 10, 20)), STALE_EPOCH)
+
+
+async def test_the_session_of_a_dropped_agent_that_holds_nothing_ends_at_once(store: Store) -> None:
+    a = await joined(store, "a")
+    await store.write(lambda tx: agent_entity.drop_agent(tx, catalog.DropAgentRequest(name="a")))
+    assert a.session not in {session.uid for session in await store.read(sessions.list_sessions)}
+
+
+async def test_taking_the_place_of_an_agent_ends_its_leads(store: Store) -> None:
+    made = await topic(store)
     await lead(store, await joined(store, "b"), made)
     second = await joined(store, "b", incarnation="2")
     assert (await partitions(store, made))[0].leader == ""

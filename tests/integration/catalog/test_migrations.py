@@ -80,7 +80,7 @@ def _sqlite_definitions(connection: Connection) -> set[str]:
         for table, definition in rows
         if table != "alembic_version"
         # A column that was added stands in the line of the one before it.
-        for line in re.sub(r", (?=\w+ [A-Z]+ )", ",\n", definition).splitlines()
+        for line in re.sub(r", (?=\w+ [A-Z]+\b)", ",\n", definition).splitlines()
         if line.strip() not in ("", ")")
     }
 
@@ -114,7 +114,7 @@ def test_the_next_migration_is_written_from_the_difference(tmp_path: Path, monke
     changed.tables["sinks"].append_column(Column("colour", Text))
     monkeypatch.setattr("headgate_coordinator.catalog.schema.metadata", changed)
     made = write("paint the sinks", tmp_path / "versions")
-    assert made.name == "0010_paint_the_sinks.py"
+    assert made.name == "0011_paint_the_sinks.py"
     assert "add_column(sa.Column('colour', sa.Text(), nullable=True))" in made.read_text()
     assert made.read_text().count("add_column") == 1
     assert f"rules = '{triggers.fingerprint()}'" in made.read_text()

@@ -188,6 +188,15 @@ async def test_the_database_allows_only_the_legal_transitions_of_a_fragment(stor
             await refused(store, change_fragment(state=after, epoch=2), "no such transition of a fragment")
 
 
+async def test_where_a_fragment_begins_to_read_is_kept_once_and_never_moved(store: Store) -> None:
+    await store.write(add_fragment())
+    await allowed(store, change_fragment(starts=b"here"))
+    await store.write(change_fragment(starts=b"here"))
+    await allowed(store, change_fragment(starts=b"here", waiting="for somebody"))
+    for elsewhere in (b"there", None):
+        await refused(store, change_fragment(starts=elsewhere), "kept once, and never moved")
+
+
 @pytest.mark.parametrize("state", QUERY_STATES)
 async def test_a_query_is_deleted_only_after_it_has_ended(store: Store, state: str) -> None:
     await bring_query_to(store, state)

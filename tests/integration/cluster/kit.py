@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -273,7 +273,12 @@ def options_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_of(
-    *where: str, rows: int | None = None, slots: int = 1, sink_moves: bool = False, **_: Any
+    *where: str,
+    rows: int | None = None,
+    slots: int = 1,
+    sink_moves: bool = False,
+    kafka: Mapping[str, str] | None = None,
+    **_: Any,
 ) -> catalog.QueryPlan:
     """Source, compute, sink on three agents (fewer names: the last is repeated)."""
     names = [*where, *(where[-1:] * 3)][:3]
@@ -311,13 +316,16 @@ def plan_of(
             ),
         ],
         edges=[
-            catalog.EdgePlan(ordinal=1, from_fragment=1, to_fragment=2, leader_fragment=1, durability="WAL"),
+            catalog.EdgePlan(
+                ordinal=1, from_fragment=1, to_fragment=2, leader_fragment=1, durability="WAL", kafka=kafka
+            ),
             catalog.EdgePlan(
                 ordinal=2,
                 from_fragment=2,
                 to_fragment=3,
                 leader_fragment=3,
                 durability="OBJECT" if sink_moves else "WAL",
+                kafka=kafka,
             ),
         ],
     )

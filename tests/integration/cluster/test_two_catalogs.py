@@ -16,7 +16,8 @@ from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate.log.v1 import log_service_pb2_grpc
 from tests.e2e.api.kit import START_SECONDS, Client, running_coordinator
-from tests.servers.process import Command, ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess
 
 # What the catalog does not know goes as soon as somebody looks.
 _EAGER = ("--set", "log.orphan_interval=100ms", "--set", "log.orphan_grace=0s", "--set", "log.wal_interval=100ms")

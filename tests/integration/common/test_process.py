@@ -22,9 +22,9 @@ from headgate_common.health import Health
 from headgate_common.settings import TlsConfig
 from headgate_common.tls import channel_credentials
 from headgate_common.transport import Client, GrpcTransport
-from tests.integration.common.certificates import authority, signed
 from tests.integration.common.test_http import get
-from tests.servers.process import free_port
+from tests.servers.certificates import authority, signed
+from tests.servers.ports import free_port
 from tests.unit.common.transport_contract import (
     REASONS,
     START,

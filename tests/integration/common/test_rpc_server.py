@@ -41,7 +41,7 @@ from headgate_common.settings import LimitsConfig
 from headgate_common.tracing import Tracing
 from headgate_common.transport import Client, GrpcTransport
 from tests.integration.common.serving import serving
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.servers.tcp_proxy import tcp_proxy
 from tests.unit.common.transport_contract import (
     FRAGMENTS,
@@ -486,6 +486,27 @@ async def test_forgetting_a_peer_ends_its_calls_with_an_error_and_cancels_nobody
         assert (await failure(call)).reason is UNREACHABLE
         assert (await failure(stream)).reason is UNREACHABLE
         await eventually(lambda: toy.seen == ["slow", "cancelled"])
+
+
+async def test_a_task_that_is_cancelled_as_its_call_ends_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC takes the cancellation for its own, sees that the call has ended well, and raises an error that says OK."""
+
+    async def ends_as_it_is_cancelled(*arguments: object, **settings: object) -> bytes:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.OK, none, none) from None
+        return b""
+
+    async with GrpcTransport() as transport, serving([ToyFragments()]) as served:
+        peer = transport._peer(served.address)
+        monkeypatch.setattr(type(peer), "unary", lambda peer, path: ends_as_it_is_cancelled)
+        call = asyncio.ensure_future(transport.call(served.address, START, start_request("x"), timeout=20))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
 
 async def test_a_closed_transport_makes_no_new_channels() -> None:

@@ -17,8 +17,8 @@ from headgate_common.http import HttpServer, standard_routes
 from headgate_common.settings import TlsConfig
 from headgate_common.tls import channel_credentials, http_context, server_credentials
 from headgate_common.transport import GrpcTransport
-from tests.integration.common.certificates import Pair, authority, signed
 from tests.integration.common.serving import serving
+from tests.servers.certificates import Pair, authority, signed
 from tests.unit.common.transport_contract import STATUS, ToyFragments, failure, status_request
 
 TIMEOUT = 20.0
@@ -126,6 +126,8 @@ async def test_a_certificate_that_cannot_be_used_is_one_clear_line(folder: Path,
         server_credentials(mixed)
     with pytest.raises(ConfigError, match="authorities"):
         server_credentials(TlsConfig(certificate=server.certificate, key=server.key, client_ca=broken))
+    with pytest.raises(ConfigError, match="authorities"):
+        channel_credentials(TlsConfig(ca=broken))
 
 
 async def test_the_http_port_speaks_tls_too(server: Pair, ours: Pair) -> None:

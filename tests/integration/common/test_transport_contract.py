@@ -11,7 +11,7 @@ import pytest
 from headgate_common.dispatch import Service
 from headgate_common.transport import GrpcTransport
 from tests.integration.common.serving import serving
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.unit.common.transport_contract import CASES, CONVERSATIONS, REASONS, TalkingWorld, World
 
 

@@ -64,6 +64,8 @@ class Edges:
     # (reason, address of the leader) that every call is refused with while it is set.
     refusing: tuple[str, str] | None = None
     after_commit: Any = None
+    # Called with the context of every read before it is answered; tests hold tasks up here.
+    before_read: Any = None
     # The ranges that were read.
     reads: list[tuple[int, int]] = field(default_factory=list)
 
@@ -206,6 +208,8 @@ class EdgeServicer:
             if request.from_offset < topic.log_starts[request.partition] or request.until_offset > len(records):
                 refuse(context, grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE", "those records are not there")
             self._edges.reads.append((request.from_offset, request.until_offset))
+        if self._edges.before_read is not None:
+            self._edges.before_read(context)
         for first in range(request.from_offset, request.until_offset, READ_RECORDS):
             part = records[first : min(first + READ_RECORDS, request.until_offset)]
             yield log.ReadEdgeResponse(offset=first, batches=part, ended=part[-1] == END)

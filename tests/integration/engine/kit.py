@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,8 @@ from headgate_common.dispatch import methods
 from headgate_common.errors import from_code, from_status
 from headgate_engine.errors import REASONS
 from tests.e2e.api.kit import Server
-from tests.servers.process import Command, ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerProcess
 
 # Far more than anything here takes; it only bounds a test that fails.
 PATIENCE_SECONDS = 90.0
@@ -61,7 +62,7 @@ class Client:
         except grpc.RpcError as error:
             raise _typed(error) from error
 
-    def stream(self, request: Message, timeout: float = PATIENCE_SECONDS) -> Iterator[Any]:
+    def stream(self, request: Message, timeout: float = PATIENCE_SECONDS) -> Generator[Any, None, None]:
         method = _METHODS[request.DESCRIPTOR.full_name]
         call = self.channel.unary_stream(method.path, type(request).SerializeToString, method.response.FromString)
         answers = call(request, timeout=timeout)

@@ -186,6 +186,65 @@ def test_a_bad_record_ends_the_run_with_its_place_where_the_source_says_so(
     assert edges.rows(one.out.topic_uid) == []
 
 
+def required(plan: catalog.ComputeFragment, *names: str) -> catalog.ComputeFragment:
+    """The plan with columns of its input that are NOT NULL."""
+    for field in plan.inputs[0].schema.fields:
+        field.not_null = field.name in names
+    return plan
+
+
+@pytest.mark.parametrize("kind", ["JSON", "ARROW"])
+def test_null_where_a_column_is_not_null_is_a_bad_record(kind: str, native: Any, edges: Edges) -> None:
+    one = native()
+    rows = events(58, 20)
+    lacking: list[Row] = [{"k": "x", "v": 2, "ts": None}]
+    if kind == "JSON":
+        one.send(*as_json(rows), b'{"k":"x","v":2}', b'{"k":"x","v":2,"ts":null}', b"", b" ")
+    else:
+        one.send(as_arrow(rows), as_arrow(lacking), as_arrow([*rows[:3], *lacking]))
+    bad = 4 if kind == "JSON" else 2
+    ref = one.start(required(one.filtering(kind), "ts"))
+    until(lambda: keep(one.client, ref).progress.bad_records == bad, "bad records")
+    one.client(engine.StopFragmentRequest(run=ref, mode=engine.STOP_MODE_SOFT))
+    assert one.client.wait(ref, engine.RUN_STATE_STOPPED).progress.rows_in == 20
+    assert seen(edges.rows(one.out.topic_uid)) == even(rows)
+    found = sorted(edges.rows(one.errors.topic_uid), key=lambda row: row["place"])
+    missing, blank = (
+        "column ts is NOT NULL and there is NULL",
+        "the record is not a JSON object of the declared columns",
+    )
+    assert [row["reason"] for row in found] == [missing] * 2 + [blank] * (bad - 2)
+
+    other = native()
+    other.send(*(as_json(rows[:2]) if kind == "JSON" else [as_arrow(rows[:1]), as_arrow(rows[1:2])]))
+    other.send(b'{"k":"x","v":2}' if kind == "JSON" else as_arrow(lacking))
+    ref = other.start(required(other.filtering(kind, on_error="fail"), "ts"))
+    run = other.client.wait(ref, engine.RUN_STATE_FAILED)
+    where = f"partition 0, offset 2 of topic {other.topic.name} (source events)"
+    assert (run.error.reason, run.error.transient) == ("BAD_RECORD", False)
+    assert run.error.message == f"{where}: {missing}"
+    assert edges.rows(other.out.topic_uid) == []
+
+
+def test_what_can_be_read_of_a_bad_record_does_not_move_the_watermark(native: Any, edges: Edges) -> None:
+    one = native()
+    rows = events(59, 80)
+    plan = windowed(1)
+    plan.inputs[0].topic.CopyFrom(one.origin())
+    one.send(
+        *as_json(rows[:40]), b'{"v":1,"ts":"2099-01-01T00:00:00Z"}', b'{"k":"x","v":"y","ts":"2099-01-01T00:00:00Z"}'
+    )
+    ref = one.start(required(plan, "k"))
+    one.read(ref, 40)
+    until(lambda: keep(one.client, ref).progress.watermark.seconds, "the watermark")
+    one.send(*as_json(rows[40:]))
+    one.read(ref, 80)
+    one.client(engine.StopFragmentRequest(run=ref, mode=engine.STOP_MODE_SOFT))
+    run = one.client.wait(ref, engine.RUN_STATE_STOPPED)
+    assert (run.progress.bad_records, run.progress.rows_late) == (2, 0)
+    assert seen_windows(edges.rows(one.out.topic_uid)) == windows(rows)
+
+
 def test_where_a_query_begins_is_found_out_once(native: Any, edges: Edges) -> None:
     """The first batch fails before it is committed; what the next run reads begins where the first one did."""
     one = native()
@@ -202,6 +261,41 @@ def test_where_a_query_begins_is_found_out_once(native: Any, edges: Edges) -> No
     ref = one.start(plan)
     one.read(ref, 20)
     assert seen(edges.rows(one.out.topic_uid)) == even(later)
+
+
+def test_a_query_begins_where_its_deployment_found_the_end(native: Any, edges: Edges) -> None:
+    """Of two partitions; what came between the deployment and the first start is read, and no later plan moves it."""
+    one = native(2)
+    before, between, later = events(61, 20), events(62, 20, first=100), events(63, 20, first=200)
+    one.send(*as_json(before[:15]))
+    one.send(*as_json(before[15:]), partition=1)
+    plan = one.filtering()
+    plan.start = "latest"
+    plan.starts.add(physical_source="elsewhere", topic_uid="another", offsets=[1000])
+    plan.starts.add(physical_source="events", topic_uid=one.topic.uid, offsets=[15, 5])
+    one.send(*as_json(between[:10]))
+    one.send(*as_json(between[10:]), partition=1)
+    ref = one.start(plan)
+    one.read(ref, 20)
+    one.client(engine.StopFragmentRequest(run=ref))
+    one.client.wait(ref, engine.RUN_STATE_STOPPED)
+    one.send(*as_json(later))
+    del plan.starts[1].offsets[:]
+    plan.starts[1].offsets.extend([45, 25])
+    ref = one.start(plan)
+    one.read(ref, 20)
+    assert seen(edges.rows(one.out.topic_uid)) == even(between + later)
+
+
+def test_a_topic_that_was_created_again_since_the_deployment_is_not_taken_for_its_namesake(native: Any) -> None:
+    one = native()
+    plan = one.filtering()
+    plan.start = "latest"
+    plan.starts.add(physical_source="events", topic_uid="former", offsets=[0])
+    ref = one.start(plan)
+    run = one.client.wait(ref, engine.RUN_STATE_FAILED)
+    assert run.error.reason == "EDGE_DATA_LOST"
+    assert "was created again" in run.error.message
 
 
 def test_a_topic_that_nobody_says_where_it_is_is_refused(native: Any) -> None:

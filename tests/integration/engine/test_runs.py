@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from headgate_common.ids import RandomIds
 from tests.integration.engine.edges import Edges
 from tests.integration.engine.events import (
     EVENTS,
+    WINDOW_SECONDS,
     Row,
     event,
     events,
@@ -216,6 +219,53 @@ def test_a_run_whose_checkpoint_is_gone_is_refused_where_it_would_lose_rows(
     assert (run.error.reason, run.error.transient) == ("CHECKPOINT_INVALID", False)
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("/proc/nowhere", "its folder cannot be made"),
+        ("{folder}/file/checkpoints", "a file is in its way"),
+        ("gs://bucket/checkpoints", "the engine has no file system for gs://"),
+    ],
+    ids=["folder", "file", "scheme"],
+)
+def test_a_run_whose_checkpoint_can_never_be_written_fails_for_good_and_at_once(
+    case: Any, tmp_path: Path, place: str, says: str
+) -> None:
+    (tmp_path / "file").touch()
+    one = case(filtering())
+    one.input(IN)
+    one.checkpoint = place.format(folder=tmp_path)
+    run = one.client.wait(one.start(), engine.RUN_STATE_FAILED)
+    assert (run.error.reason, run.error.transient) == ("CHECKPOINT_INVALID", False)
+    assert says in run.error.message
+    assert one.checkpoint in run.error.message
+
+
+def test_a_run_whose_checkpoint_does_not_answer_may_be_started_again(case: Any) -> None:
+    one = case(filtering())
+    one.input(IN)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        one.checkpoint = f"hdfs://127.0.0.1:{nobody.getsockname()[1]}/checkpoints"
+        run = one.client.wait(one.start(), engine.RUN_STATE_FAILED)
+    assert (run.error.reason, run.error.transient) == ("CHECKPOINT_UNREACHABLE", True)
+    assert one.checkpoint in run.error.message
+
+
+def test_a_run_that_waits_for_its_output_says_so_before_it_gives_up(case: Any, edges: Edges) -> None:
+    one = case(filtering())
+    one.input(IN)
+    edges.refusing = ("NOT_LEADER", "")
+    ref = one.start()
+    run = until(
+        lambda: one.client.run(ref) if one.client.run(ref).waiting else None, "the run to say what it waits for"
+    )
+    assert run.waiting == f"it opens its output at {edges.address}"
+    edges.refusing = None
+    one.client.wait(ref, engine.RUN_STATE_RUNNING)
+    assert one.client.run(ref).waiting == ""
+
+
 def test_the_checkpoint_of_a_fragment_is_removed_when_no_run_of_it_is_left(
     case: Any, edges: Edges, checkpoint: str
 ) -> None:
@@ -309,6 +359,26 @@ def test_progress_is_watched_from_the_start_to_the_end(case: Any, edges: Edges) 
     assert one.uid in [run.ref.fragment_uid for run in page.runs]
 
 
+def test_the_progress_of_a_windowed_run_has_its_state_and_its_watermark(case: Any, edges: Edges) -> None:
+    one = case(windowed(IN))
+    rows = events(14, 60)
+    append(edges, one.input(IN), rows)
+    ref = one.start()
+    # Spark keeps watermarks in milliseconds; the lateness is two seconds.
+    latest = int(max(row["ts"] for row in rows).timestamp() * 1000)
+
+    def arrived() -> engine.RunProgress | None:
+        progress: engine.RunProgress = one.client.wait(ref, engine.RUN_STATE_RUNNING).progress
+        there = progress.HasField("watermark") and progress.watermark.ToMilliseconds() == latest - 2000
+        return progress if there and progress.rows_in == len(rows) else None
+
+    progress = until(arrived, "the watermark of the last row")
+    reached = dt.datetime.fromtimestamp((latest - 2000) / 1000, dt.UTC)
+    window = dt.timedelta(seconds=WINDOW_SECONDS)
+    assert progress.state_rows == sum(start + window > reached for _, start, _, _ in windows(rows)) > 0
+    assert progress.state_bytes > 0
+
+
 def test_an_idle_input_no_longer_holds_back_the_others_and_its_late_rows_are_counted(case: Any, edges: Edges) -> None:
     one = case(windowed(IN, IN2, idle_timeout=1.0))
     busy, idle = one.input(IN), one.input(IN2)
@@ -329,6 +399,38 @@ def test_an_idle_input_no_longer_holds_back_the_others_and_its_late_rows_are_cou
     append(edges, idle, [event(4, 2.0, "x")])
     until(lambda: speak() and one.client.run(ref).progress.rows_late == 1, "the late row to be counted")
     assert START_OF_FIRST in {row["ws"] for row in one.rows()}
+
+    one.client(engine.StopFragmentRequest(run=ref))
+    one.client.wait(ref, engine.RUN_STATE_STOPPED)
+    again = one.start(epoch=2)
+    one.client.wait(again, engine.RUN_STATE_RUNNING)
+    assert one.client.run(again).progress.rows_late == 1, "the next run begins with what those before have lost"
+
+
+def test_an_input_whose_rows_stay_within_the_lateness_is_not_taken_for_silent(case: Any, edges: Edges) -> None:
+    one = case(windowed(IN, IN2, idle_timeout=3.0))
+    ahead, steady = one.input(IN), one.input(IN2)
+    rows: list[Row] = []
+
+    def say(topic: str, second: float) -> None:
+        rows.append(event(len(rows), second))
+        append(edges, topic, rows[-1:])
+
+    ref = one.start()
+    one.client.wait(ref, engine.RUN_STATE_RUNNING)
+    # For three times the timeout its rows bring no later event time, while the other input goes far ahead.
+    enough = time.monotonic() + 9.0
+    while time.monotonic() < enough:
+        say(steady, 1.0)
+        say(ahead, 30.0 + len(rows))
+        read = len(rows)
+        until(lambda read=read: one.client.run(ref).progress.rows_in == read, "both rows to be read")
+    say(steady, 2.0)
+    for topic in (ahead, steady):
+        edges.end(topic)
+    run = one.client.wait(ref, engine.RUN_STATE_FINISHED)
+    assert run.progress.rows_late == 0
+    assert seen_windows(one.rows()) == windows(rows)
 
 
 START_OF_FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

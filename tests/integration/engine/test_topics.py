@@ -148,6 +148,40 @@ def test_bad_records_go_to_the_error_topic_with_their_reason_and_the_query_goes_
     assert bad[1]["reason"] == "the record has no value"
 
 
+def test_a_query_begins_where_its_deployment_found_the_end(
+    topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    """Partitions that the topic has got since then are read from their beginning."""
+    topic = topics.create(3)
+    before, later = events(37, 30), events(38, 30, first=100)
+    for partition, some in ((0, before[:20]), (1, before[20:])):
+        topics.send(topic, *as_json(some), partition=partition)
+    plan = filter_plan(topics, topic)
+    plan.start = "latest"
+    plan.starts.add(physical_source="events", offsets=[20, 10])
+    for partition in range(3):
+        topics.send(topic, *as_json(later[partition * 10 : partition * 10 + 10]), partition=partition)
+    out, errors = edge(edges, OUT), edge(edges, ERRORS)
+    ref = started(plan, output=out, errors=errors)
+    until(lambda: keep(client, ref).progress.rows_in >= 30, "the rows since then")
+    client(engine.StopFragmentRequest(run=ref, mode=engine.STOP_MODE_SOFT))
+    client.wait(ref, engine.RUN_STATE_STOPPED)
+    wanted = Counter((row["k"], row["v"], row["ts"]) for row in later if row["v"] % 2 == 0)
+    assert Counter((row["k"], row["v"], row["ts"]) for row in edges.rows(out.topic_uid)) == wanted
+
+
+def test_a_topic_with_fewer_partitions_than_at_the_deployment_is_another_one(
+    topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    plan = filter_plan(topics, topics.create(1))
+    plan.start = "latest"
+    plan.starts.add(physical_source="events", offsets=[0, 0])
+    ref = started(plan, output=edge(edges, OUT), errors=edge(edges, ERRORS))
+    run = client.wait(ref, engine.RUN_STATE_FAILED)
+    assert run.error.reason == "EDGE_DATA_LOST"
+    assert "1 partitions, and had 2" in run.error.message
+
+
 def test_two_inputs_of_one_topic_at_their_own_pace_give_each_bad_record_once_for_each(
     topics: Topics, edges: Edges, client: Client, started: Any
 ) -> None:
@@ -271,7 +305,7 @@ def test_at_least_once_keeps_bad_records_counts_what_it_writes_and_does_not_keep
         client(engine.StopFragmentRequest(run=ref))
         client.wait(ref, engine.RUN_STATE_STOPPED)
         topics.send(source, *as_json(events(38, 4)))
-    assert bad == [1, 0]
+    assert bad == [1, 1], "the sum of all runs; the record itself is kept once"
     assert len(topics.read(sink, 7)) == 7
     (row,) = edges.rows(errors.topic_uid)
     assert (row["raw"], row["place"]) == ("bad", f"partition 0, offset 10 of topic {source} (source events)")
@@ -282,7 +316,7 @@ def test_realtime_takes_slots_refuses_without_and_delivers(topics: Topics, clien
     realtime = engine.RunSettings(mode=catalog.QUERY_MODE_REALTIME)
     refused = filter_plan(topics, wide)
     to_topic(refused, topics, sink)
-    with pytest.raises(HeadgateError, match=r"NO_SLOT.*needs 5 task slots"):
+    with pytest.raises(HeadgateError, match=r"TOO_FEW_SLOTS.*needs 5 task slots"):
         started(refused, settings=realtime)
     missing = filter_plan(topics, "no-such-topic")
     to_topic(missing, topics, sink)
@@ -320,6 +354,39 @@ def test_realtime_counts_bad_records_and_keeps_them_once_its_checkpoint_is_writt
     kept = [(row["raw"], row["place"]) for row in edges.rows(errors.topic_uid)]
     where = f"of topic {source} (source events)"
     assert kept == [("bad", f"partition 0, offset 4 {where}"), ("worse", f"partition 0, offset 5 {where}")]
+
+
+@pytest.mark.parametrize("way", ["exactly_once", "exactly_once ARROW", "at_least_once", "realtime"])
+def test_null_where_a_column_is_not_null_is_a_bad_record_however_the_query_runs(
+    way: str, topics: Topics, edges: Edges, client: Client, started: Any
+) -> None:
+    source, sink = topics.create(), topics.create()
+    mode, _, kind = way.partition(" ")
+    plan = filter_plan(topics, source, kind or "JSON")
+    plan.inputs[0].schema.fields[2].not_null = True
+    errors = edge(edges, ERRORS)
+    more: dict[str, Any] = {"output": edge(edges, OUT)}
+    if mode != "exactly_once":
+        to_topic(plan, topics, sink)
+        realtime = engine.RunSettings(mode=catalog.QUERY_MODE_REALTIME)
+        delivery = engine.RunSettings(delivery=engine.DELIVERY_AT_LEAST_ONCE)
+        more = {"settings": realtime if mode == "realtime" else delivery}
+    ref = started(plan, errors=errors, **more)
+    client.wait(ref, engine.RUN_STATE_RUNNING)
+    if kind == "ARROW":
+        topics.send(source, as_arrow(events(42, 4)), as_arrow([{"k": "x", "v": 2, "ts": None}]), b" ")
+    else:
+        topics.send(source, *as_json(events(42, 4)), b'{"k":"x","v":2}', b" ")
+
+    def kept() -> list[Row]:
+        client.wait(ref, engine.RUN_STATE_RUNNING)
+        return sorted(edges.rows(errors.topic_uid), key=lambda row: str(row["place"]))
+
+    first, second = until(lambda: len(found := kept()) == 2 and found, "bad records to be kept")
+    assert first["reason"] == "column ts is NOT NULL and there is NULL"
+    assert "declared columns" in second["reason"]
+    progress = until(lambda: (told := keep(client, ref).progress).bad_records == 2 and told, "both to be counted")
+    assert progress.rows_in == 4
 
 
 def test_marks_for_a_silent_topic_are_few_and_go_when_they_were_read_and_an_idle_run_says_so(

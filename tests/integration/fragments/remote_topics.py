@@ -9,6 +9,7 @@ from typing import NoReturn
 from headgate.log import v1 as api
 from headgate.log.v1 import log_service_pb2
 from headgate_agent.errors import GROUP_UNAVAILABLE
+from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.sinks.topic_log import ClusterTopics
 from headgate_agent.groups.asking import Asking
 from headgate_agent.log.access import Bounds, ClusterView, FetchedPart, FetchPart, TimedOffset
@@ -27,7 +28,7 @@ def without_log(
 ) -> ClusterTopics:
     """`view` is one that it follows."""
     leaders = Leaders(_NoLog(view), name, transport=transport, clock=clock, source=source)
-    return ClusterTopics(leaders, _PeerOffsets(view, transport, source), asking)
+    return ClusterTopics(leaders, _PeerOffsets(view, transport, source), asking, FragmentConfig())
 
 
 class _NoLog:

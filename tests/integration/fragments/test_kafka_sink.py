@@ -41,7 +41,7 @@ from tests.integration.fragments.delivering import (
     rows_of,
 )
 from tests.servers.kafka import running_kafka
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.unit.fragments.kit import sink_fragment
 
 pytestmark = pytest.mark.timeout(180)

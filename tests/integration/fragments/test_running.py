@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,208 +14,75 @@ import pytest
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
-from headgate.log import v1 as api
-from headgate_agent.engines import Engines, EngineTimings
-from headgate_agent.fragments.checkpoints import Checkpoints
-from headgate_agent.fragments.config import FragmentConfig
-from headgate_agent.fragments.local_edges import read_record
 from headgate_agent.fragments.result_service import ResultService
-from headgate_agent.fragments.runner import Assignment, Report, Run
-from headgate_agent.fragments.running import AgentRunner
+from headgate_agent.fragments.runner import Assignment
 from headgate_agent.fragments.sinks.file import slots_path
-from headgate_agent.fragments.sinks.result import Results
-from headgate_agent.fragments.sources.build import Surroundings
 from headgate_agent.log.contract import PartitionKey
-from headgate_agent.log.records import unpack_batches
-from headgate_agent.work import Threads
-from headgate_common.backoff import Backoff
-from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError
-from tests.integration.log.kit import LogCluster, log_cluster
-
-RUNNING, STOPPED, TERMINATED, FAILED = (
-    catalog.FRAGMENT_STATE_RUNNING,
-    catalog.FRAGMENT_STATE_STOPPED,
-    catalog.FRAGMENT_STATE_TERMINATED,
-    catalog.FRAGMENT_STATE_FAILED,
+from tests.integration.fragments.node import (
+    SCHEMA,
+    TERMINATED,
+    Node,
+    rows,
+    running_node,
+    write,
 )
-SCHEMA = catalog.Schema(
-    fields=[catalog.Field(name="id", type="INT64"), catalog.Field(name="text", type="VARCHAR")],
-)
-
-
-@dataclass
-class Node:
-    """An agent with its runner and one edge, which a source writes and a sink reads."""
-
-    log: LogCluster
-    folder: Path
-    edge: api.Topic
-    errors: api.Topic
-    max_lag: int = 64 * 2**20
-    patience: float = 30.0
-    work: Threads = field(default_factory=lambda: Threads(2, "test"))
-    results: Results = field(default_factory=Results)
-    reports: list[Report] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-
-    @property
-    def runner(self) -> AgentRunner:
-        agent = self.log.agents["a"]
-        clock, source = SystemClock(), random.Random(1)
-        timings = EngineTimings(1, 1, 1, 1, Backoff())
-        engines = Engines((), agent.line, clock=clock, source=source, timings=timings)
-        config = FragmentConfig(
-            file_roots=(self.folder,),
-            edge_max_lag=self.max_lag,
-            flush_interval=0.01,
-            edge_read_wait=0.05,
-            result_patience=self.patience,
-        )
-        return AgentRunner(
-            around=Surroundings(config, clock, self.work, source),
-            engines=engines,
-            checkpoints=Checkpoints(str(self.folder / "checkpoints"), engines, self.work),
-            state=self.folder / "sinks",
-            broker=lambda: agent.broker,
-            results=self.results,
-            sink_work=self.work,
-            topics=lambda: None,
-        )
-
-    def start(self, assignment: Assignment) -> Run:
-        runner = self.runner
-        runner.check(assignment)
-        run = runner.start(assignment, self.reports.append)
-        self.runs.append(run)
-        return run
-
-    def source(self, epoch: int = 1, **options: str) -> Assignment:
-        options = {"file_path": str(self.folder / "in.csv"), **options}
-        body = catalog.SourceFragment(
-            type=catalog.SOURCE_TYPE_FILE,
-            options=options,
-            parser_options={"type": "CSV"},
-            schema=SCHEMA,
-            columns=["id", "text"],
-        )
-        plan = catalog.FragmentPlan(ordinal=1, output_edges=[1], source=body)
-        return Assignment("source", epoch, "q", "uq", plan, self.topics, self.told(self.errors, 0))
-
-    def sink(self, epoch: int = 1) -> Assignment:
-        options = {"file_path": str(self.folder / "out.json"), "input_format": "JSON"}
-        body = catalog.SinkFragment(type=catalog.SINK_TYPE_FILE, options=options, schema=SCHEMA)
-        plan = catalog.FragmentPlan(ordinal=2, input_edges=[1], sink=body)
-        return Assignment("sink", epoch, "q", "uq", plan, self.topics)
-
-    @property
-    def topics(self) -> dict[int, cluster.EdgeTopic]:
-        return {1: self.told(self.edge, 1)}
-
-    def told(self, topic: api.Topic, ordinal: int) -> cluster.EdgeTopic:
-        return cluster.EdgeTopic(
-            edge=ordinal, topic=topic.name, topic_uid=topic.uid, partitions=1, agent="a", address="a:1"
-        )
-
-    async def until(self, condition: Any) -> None:
-        await self.log.until(condition, seconds=20)
-
-    async def ended(self) -> Report:
-        await self.until(lambda: self.reports and self.reports[-1].state in (STOPPED, TERMINATED, FAILED))
-        return self.reports.pop()
-
-    @property
-    def delivered(self) -> list[dict[str, Any]]:
-        path = self.folder / "out.json"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    async def error_rows(self) -> list[dict[str, Any]]:
-        data = await self.log.agents["a"].broker.records(PartitionKey(self.errors.uid, 0), 0, 1 << 20)
-        return [row for record in unpack_batches(data) for row in read_record(record.value or b"").to_pylist()]
-
-    async def crash(self) -> None:
-        """The agent dies with its runs, and comes back with its disk."""
-        agent = self.log.agents["a"]
-        for run in self.runs:
-            await run.stop()
-        self.runs.clear()
-        self.reports.clear()
-        await agent.crash()
-        await agent.start()
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    async with log_cluster("a") as made:
-        edge = await made.create("edge", wal=True)
-        errors = await made.create("errors", wal=True)
-        found = Node(made, tmp_path, edge, errors)
-        yield found
-        for run in found.runs:
-            await run.stop()
-        found.work.close()
+    async with running_node(tmp_path) as made:
+        yield made
 
 
-def write(node: Node, first: int, count: int) -> None:
-    with (node.folder / "in.csv").open("a") as file:
-        file.writelines(f"{number},row {number}\n" for number in range(first, first + count))
+async def test_rows_that_a_failing_disk_refused_are_appended_again_and_none_behind_them_was(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Many appends, of which several are on their way at any time; each commit is one of them.
+    node.settings = {"block_bytes": 256, "step_bytes": 256, "linger": 0.0, "appends_ahead": 4}
+    write(node, 0, 2000)
+    files = node.log.agents["a"].files
+    whole, left = files.write, 0
 
+    async def failing(number: int, position: int, buffers: Any) -> None:
+        nonlocal left
+        left -= 1
+        files.fail = int(left == 0)
+        await asyncio.sleep(0.001)
+        await whole(number, position, buffers)
 
-def rows(count: int) -> list[dict[str, Any]]:
-    return [{"id": number, "text": f"row {number}"} for number in range(count)]
-
-
-async def test_rows_of_a_bounded_source_come_to_the_sink_and_both_end_by_themselves(node: Node) -> None:
-    write(node, 0, 1000)
-    source = node.start(node.source())
-    assert await node.ended() == Report(TERMINATED)
-    assert node.reports == [Report(RUNNING)]
-    progress = source.progress()
-    assert progress is not None and (progress.rows_in, progress.rows_out) == (1000, 1000)
-    node.start(node.sink())
-    assert (await node.ended()).state == TERMINATED
-    assert node.delivered == rows(1000)
-
-
-async def test_a_drained_source_ends_its_edge_and_so_its_sink(node: Node) -> None:
-    write(node, 0, 10)
-    source = node.start(node.source(follow="true", poll_interval="10 ms"))
-    sink = node.start(node.sink())
-    await node.until(lambda: len(node.delivered) == 10)
-    source.drain()
-    sink.drain()
-    assert (await node.ended()).state == (await node.ended()).state == STOPPED
-    assert node.delivered == rows(10)
-
-
-async def test_every_row_is_delivered_once_though_the_agent_crashes_again_and_again(node: Node) -> None:
-    total = 0
-    for epoch in range(1, 6):
-        write(node, total, 300)
-        total += 300
-        node.start(node.source(epoch, follow="true", poll_interval="10 ms"))
-        node.start(node.sink(epoch))
-        await node.until(lambda: len(node.delivered) > 0)
-        await asyncio.sleep(0.02 * epoch)
-        await node.crash()
+    monkeypatch.setattr(files, "write", failing)
+    for epoch in range(1, 8):
+        left = 4 + epoch
+        node.start(node.source(epoch))
+        report = await node.ended()
+        assert report.error is not None and report.error.transient
+        node.reports.clear()
+    left = -1
     node.start(node.source(9))
-    node.start(node.sink(9))
-    await node.until(lambda: len(node.delivered) >= total)
     assert (await node.ended()).state == TERMINATED
-    assert node.delivered == rows(total)
+    node.start(node.sink(9))
+    assert (await node.ended()).state == TERMINATED
+    assert node.delivered == rows(2000)
 
 
-async def test_a_run_of_a_lower_epoch_is_shut_out(node: Node) -> None:
-    write(node, 0, 10)
-    earlier = node.start(node.source(1, follow="true", poll_interval="10 ms"))
-    await node.until(lambda: Report(RUNNING) in node.reports)
-    node.start(node.source(2, follow="true", poll_interval="10 ms"))
-    await node.until(lambda: node.reports.count(Report(RUNNING)) == 2)
-    write(node, 10, 10)
-    report = await node.ended()
-    assert report.error is not None and report.error.reason == "STALE_EPOCH"
-    await earlier.stop()
+async def test_appends_that_are_ready_meanwhile_share_one_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.settings = {"block_bytes": 1200, "step_bytes": 2200, "linger": 0.0, "appends_ahead": 4}
+    write(node, 0, 2000)
+    files, wal = node.log.agents["a"].files, node.log.agents["a"].broker.world.wal
+    at_once = files.write
+
+    async def slowly(number: int, position: int, buffers: Any) -> None:
+        await asyncio.sleep(0.05)
+        await at_once(number, position, buffers)
+
+    monkeypatch.setattr(files, "write", slowly)
+    before = wal.writes
+    node.start(node.source())
+    assert (await node.ended()).state == TERMINATED
+    bounds = node.log.agents["a"].broker.bounds(PartitionKey(node.edge.uid, 0))
+    assert wal.writes - before < bounds.high_watermark
 
 
 async def test_malformed_rows_are_in_the_topic_of_error_rows_with_the_rows_around_them(node: Node) -> None:
@@ -228,18 +93,6 @@ async def test_malformed_rows_are_in_the_topic_of_error_rows_with_the_rows_aroun
     assert bad["raw"] == "nonsense,two" and "id" in bad["reason"] and "in.csv" in bad["place"]
     progress = source.progress()
     assert progress is not None and progress.bad_records == 1
-
-
-async def test_a_source_pauses_when_its_query_is_too_far_behind_and_says_so(node: Node) -> None:
-    node.max_lag = 1
-    write(node, 0, 5)
-    source = node.start(node.source(follow="true", poll_interval="10 ms"))
-    broker = node.log.agents["a"].broker
-    await node.until(lambda: broker.bounds(PartitionKey(node.edge.uid, 0)).high_watermark == 1)
-    write(node, 5, 5)
-    await node.until(lambda: (progress := source.progress()) is not None and "behind" in progress.waiting)
-    node.start(node.sink())
-    await node.until(lambda: len(node.delivered) == 10)
 
 
 async def test_a_source_that_cannot_be_read_fails_for_good_with_its_reason(node: Node) -> None:

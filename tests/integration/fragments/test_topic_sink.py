@@ -17,6 +17,7 @@ import pytest
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as api
 from headgate_agent.errors import RECORD_TOO_LARGE, SINK_CHANGED, SINK_MISSING, SINK_UNAVAILABLE
+from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.sinks.build import Reach, build_sink, discard_sink
 from headgate_agent.fragments.sinks.sink import run_sink
 from headgate_agent.fragments.sinks.topic import TopicSink, TopicTimings, group_of
@@ -59,7 +60,7 @@ class Cluster:
             agent.name,
             agent.view,
             agent.member.coordinators,
-            lambda: agent.member.session,
+            agent.broker.certainty,
             KafkaConfig(),
             clock=CLOCK,
             source=source,
@@ -77,7 +78,16 @@ class Cluster:
         asking = Asking(agent.member.coordinators, CLOCK, source)
         if line is agent.line:
             offsets = make_offsets(agent.name, self.groups[agent.name], line, KafkaConfig())
-            return with_log(agent.broker, offsets, agent.name, asking, transport=line, clock=CLOCK, source=source)
+            return with_log(
+                agent.broker,
+                offsets,
+                agent.name,
+                asking,
+                transport=line,
+                clock=CLOCK,
+                source=source,
+                config=FragmentConfig(),
+            )
         return without_log(agent.view, "", asking, transport=line, clock=CLOCK, source=source)
 
     async def create(self, name: str, partitions: int, **settings: Any) -> api.Topic:

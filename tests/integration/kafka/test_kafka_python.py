@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import TopicAlreadyExistsError
 
 PATIENCE = 30.0
@@ -79,19 +80,29 @@ def test_a_group_reads_commits_and_resumes(bootstrap: str, admin: Any, name: str
     second.close()
 
 
-class Member:
+class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     """A consumer in a thread of its own: kafka-python answers the group only while it is polled."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, **settings: Any) -> None:
         self.assigned: set[Any] = set()
+        # What it was told to give up, each time.
+        self.revoked: list[set[Any]] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._poll, args=(bootstrap, name), daemon=True)
+        self._thread = threading.Thread(target=self._poll, args=(bootstrap, name, settings), daemon=True)
         self._thread.start()
 
-    def _poll(self, bootstrap: str, name: str) -> None:
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        if revoked:
+            self.revoked.append(set(revoked))
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        return
+
+    def _poll(self, bootstrap: str, name: str, settings: dict[str, Any]) -> None:
         consumer = KafkaConsumer(
-            name, bootstrap_servers=bootstrap, group_id=name, session_timeout_ms=6000, heartbeat_interval_ms=200
+            bootstrap_servers=bootstrap, group_id=name, session_timeout_ms=6000, heartbeat_interval_ms=200, **settings
         )
+        consumer.subscribe([name], listener=self)
         while not self._stop.is_set():
             consumer.poll(timeout_ms=100)
             self.assigned = set(consumer.assignment())
@@ -116,6 +127,34 @@ def test_members_share_partitions(bootstrap: str, admin: Any, name: str) -> None
     second.close()
     until(lambda: len(first.assigned) == 4)
     first.close()
+
+
+def test_members_that_cooperate_give_up_only_what_moves(bootstrap: str, admin: Any, name: str) -> None:
+    create(admin, name, 4)
+    settings = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+    first = Member(bootstrap, name, **settings)
+    until(lambda: len(first.assigned) == 4)
+    everything = set(first.assigned)
+    second = Member(bootstrap, name, **settings)
+    until(lambda: len(first.assigned) == len(second.assigned) == 2 and not first.assigned & second.assigned)
+    assert first.revoked == [everything - first.assigned], "what it keeps it was never told to give up"
+    assert second.revoked == []
+    second.close()
+    until(lambda: first.assigned == everything)
+    first.close()
+
+
+def test_a_consumer_seeks_to_an_offset_and_back(bootstrap: str, admin: Any, name: str) -> None:
+    create(admin, name, 1)
+    produce(bootstrap, name, VALUES)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
+    partition = TopicPartition(name, 0)
+    consumer.assign([partition])
+    for offset in (150, 3):
+        consumer.seek(partition, offset)
+        assert consumer.position(partition) == offset
+        assert read(consumer, len(VALUES) - offset) == VALUES[offset:]
+    consumer.close()
 
 
 def test_offsets_are_found_by_time_and_end(bootstrap: str, admin: Any, name: str) -> None:
@@ -144,8 +183,7 @@ def test_topics_and_groups_are_administered(bootstrap: str, admin: Any, name: st
     read(consumer, len(VALUES))
     consumer.commit()
     consumer.close()
-    offsets = admin.list_group_offsets([name])[name] if hasattr(admin, "list_group_offsets") else None
-    if offsets is not None:
-        assert sum(one.offset for one in offsets.values()) == len(VALUES)
+    offsets = admin.list_group_offsets([name])[name]
+    assert sum(one.offset for one in offsets.values()) == len(VALUES)
     admin.delete_topics([name])
     assert name not in admin.list_topics()

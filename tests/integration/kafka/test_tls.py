@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate_common.settings import TlsConfig
-from tests.integration.common.certificates import authority, signed
 from tests.integration.kafka.test_confluent import PATIENCE
+from tests.servers.certificates import authority, signed
 from tests.unit.kafka.kit import CONFIG, running_cluster
 
 

@@ -262,17 +262,6 @@ async def test_reading_what_is_not_listed_while_the_coordinator_is_away_is_told_
         assert await read_all(agent, key) == [b"x", b"y"]
 
 
-async def test_one_missed_poll_moves_nothing_because_the_session_still_lives() -> None:
-    async with log_cluster("a", "b") as cluster:
-        await cluster.create("orders", 12)
-        before = cluster.leaders("orders")
-        # The coordinator cannot reach the agent for a while; the agent still renews.
-        cluster.wires.cut.add("a:1")
-        await asyncio.sleep(TTL * 1.5)
-        cluster.wires.cut.clear()
-        assert cluster.leaders("orders") == before
-
-
 async def test_a_fetch_waits_for_records_and_reads_several_partitions() -> None:
     async with log_cluster("a") as cluster:
         topic = await cluster.create("orders", 3)
@@ -403,7 +392,11 @@ async def test_epochs_end_where_the_next_one_began() -> None:
         assert second > first
         assert agent.broker.epoch_end(key, first) == (first, 2)
         assert agent.broker.epoch_end(key, second) == (second, 3)
-        assert agent.broker.epoch_end(key, 0) == (-1, -1)
+        assert agent.broker.epoch_end(key, 0) == (0, 0)
+        assert agent.broker.epoch_end(key, -1) == (-1, -1), "no epoch was named"
+        assert agent.broker.epoch_end(key, second + 1) == (-1, -1), "that epoch is still to come"
+        await agent.broker.delete_records(key, 2)
+        assert agent.broker.epoch_end(key, first) == (first, 2)
 
 
 async def test_what_a_former_epoch_wrote_ahead_stays_that_epochs_when_a_later_one_uploads_it() -> None:
@@ -529,6 +522,23 @@ async def test_a_loss_that_an_operator_accepts_is_a_hole_which_readers_cross() -
         for key in mine:
             await produce(cluster, key, batch(b"last"))
             assert await read_from_leader(cluster, key) == [b"kept", b"after", b"last"]
+
+
+async def test_a_reader_of_what_was_lost_is_told_that_its_epoch_ended_behind_the_hole() -> None:
+    async with log_cluster("a", limits=_slow_segments()) as cluster:
+        topic = await cluster.create("orders", wal=True)
+        key = PartitionKey(topic.uid, 0)
+        await produce(cluster, key, batch(b"lost"))
+        lost = cluster.agents["a"]
+        epoch = lost.broker.bounds(key).epoch
+        await lost.crash()
+        other = await cluster.add("b")
+        await cluster.until(lambda: other.view.leadership(key).waiting, "it to wait")
+        answer = await cluster.ask(api.RecoverPartitionsRequest(topic="orders", accept_loss=True))
+        (hole,) = answer.partitions[0].offsets.holes
+        assert hole.from_offset == 0, "nothing of its epoch is left"
+        after = await produce(cluster, key, batch(b"after"))
+        assert other.broker.epoch_end(key, epoch) == (epoch, hole.to_offset) == (epoch, after)
 
 
 async def test_agents_with_different_object_stores_lead_nothing_and_say_why() -> None:

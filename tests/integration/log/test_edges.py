@@ -23,6 +23,7 @@ from headgate_coordinator.catalog.log.schema import topics as topics_table
 from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.tx import Tx
 from tests.integration.log.kit import LogCluster, log_cluster
+from tests.integration.log.test_broker import batch
 from tests.integration.log.test_object_stores import s3
 from tests.servers.minio import Bucket
 
@@ -411,3 +412,46 @@ async def test_write_ahead_files_of_a_trimmed_edge_go_once_the_catalog_knows() -
         await edge.led()
         assert await edge.open(2) == 39
         assert await edge.rows() == [b"39" * 3000]
+
+
+async def test_a_stage_that_nobody_commits_keeps_few_write_ahead_files_and_can_be_committed_after_all() -> None:
+    async with log_cluster("a") as cluster:
+        edge = await made(cluster, WAL)
+        topic = await cluster.create("orders", wal=True)
+        key = PartitionKey(topic.uid, 0)
+        agent = cluster.agents["a"]
+        await edge.open(1)
+        await edge.stage(1, "pending", b"of a run that is away")
+        for _ in range(4):
+            for number in range(40):
+                await agent.broker.produce(key, batch(b"%d" % number * 5000))
+            await agent.broker.led[key].partition.flush()
+            for _ in range(2):
+                await agent.upkeep.free_wal()
+            assert len(agent.files.files) <= UpkeepSettings().wal_files + 2
+        await agent.crash()
+        await agent.start()
+        await edge.led()
+        assert not await edge.commit(1, 0, "pending")
+        assert await edge.rows() == [b"of a run that is away"]
+
+
+async def test_write_ahead_files_with_stages_stay_while_it_is_not_worth_writing_these_again() -> None:
+    async with log_cluster("a") as cluster:
+        edge = await made(cluster, WAL)
+        agent = cluster.agents["a"]
+        await edge.open(1)
+        rows = [b"%d" % number * 30_000 for number in range(8)]
+        for number, row in enumerate(rows):
+            await edge.stage(1, str(number), row)
+        before = set(agent.files.files)
+        assert len(before) > UpkeepSettings().wal_files
+        written = agent.broker.world.wal.bytes_written
+        for _ in range(3):
+            await agent.upkeep.free_wal()
+        assert set(agent.files.files) == before and agent.broker.world.wal.bytes_written == written
+        await agent.crash()
+        await agent.start()
+        await edge.led()
+        assert not await edge.commit(1, 0, *map(str, range(8)))
+        assert await edge.rows() == rows

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import cramjam
 import pytest
 
 from headgate.log import v1 as api
-from headgate_agent.log.contract import PartitionKey
+from headgate_agent.log.contract import PartitionKey, PartitionSettings
+from headgate_agent.log.edge_service import EdgeService
+from headgate_agent.log.limits import CallLimits
 from headgate_agent.log.record_batch import encode, header_at
 from headgate_agent.log.records import partition_of_key
 from headgate_agent.log.service import LogService
+from headgate_agent.member import Member
+from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError
 from tests.integration.log.kit import COORDINATOR, LogAgent, LogCluster, log_cluster
 from tests.integration.log.test_broker import batch
+from tests.integration.log.test_edges import OBJECT, WAL, made
 
 
 def record(value: bytes | None, key: bytes | None = None, time: int = 0, **headers: bytes | None) -> api.Record:
@@ -234,7 +240,7 @@ async def test_batches_are_taken_by_the_leader_alone_and_each_part_answers_for_i
         assert (found.parts[0].high_watermark, found.parts[1].error_reason) == (2, "OFFSET_OUT_OF_RANGE")
 
 
-async def test_a_former_leader_that_does_not_know_it_yet_says_stale_epoch() -> None:
+async def test_a_former_leader_that_does_not_know_it_yet_cannot_answer_for_what_it_took() -> None:
     async with log_cluster("a", "b") as cluster:
         topic = await cluster.create("orders", 1)
         key = PartitionKey(topic.uid, 0)
@@ -244,7 +250,7 @@ async def test_a_former_leader_that_does_not_know_it_yet_says_stale_epoch() -> N
         direct = api.ProduceRequest(parts=[api.ProducePart(topic_uid=topic.uid, partition=0, batches=batch(b"x"))])
         answer = await leader.service.produce(direct, Call())
         # Unless the agent has looked meanwhile and let go of it by itself.
-        assert answer.parts[0].error_reason in ("STALE_EPOCH", "LEASE_CONFLICT")
+        assert answer.parts[0].error_reason in ("RECORDS_UNCERTAIN", "LEASE_CONFLICT")
 
 
 def batch_of_producer(producer: int, sequence: int) -> bytes:
@@ -358,3 +364,112 @@ async def test_a_leader_without_a_session_says_so_and_a_produce_waits_for_the_ne
         answer = await leader.service.produce(direct, Call())
         assert answer.parts[0].error_reason in ("LEASE_CONFLICT", "NOT_LEADER")
         assert await produce(other, "orders", record(b"y"), partition=0) == [(0, 0)]
+
+
+def doubt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """No agent can be certain of its session any more, though all of them are renewed, until what is returned is
+    called."""
+    doubting = [True]
+    session, until = Member.session, Member.valid_until
+
+    def session_now(self: Member) -> str | None:
+        return None if doubting else session.__get__(self)
+
+    def until_now(self: Member) -> float:
+        return SystemClock().monotonic() if doubting else until.__get__(self)
+
+    monkeypatch.setattr(Member, "session", property(session_now))
+    monkeypatch.setattr(Member, "valid_until", property(until_now))
+    return doubting.clear
+
+
+@pytest.mark.parametrize("durability", [OBJECT, WAL], ids=["OBJECT", "WAL"])
+async def test_an_edge_that_is_read_while_the_session_is_in_doubt_is_answered_when_it_is_certain_again(
+    durability: api.Durability.ValueType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with log_cluster("a") as cluster:
+        edge = await made(cluster, durability)
+        await edge.open(1)
+        await edge.write(1, 0, b"one", b"two")
+        service = EdgeService(cluster.agents["a"].broker, SystemClock())
+        request = api.ReadEdgeRequest(topic_uid=edge.edge.uid, until_offset=2)
+
+        async def read() -> list[bytes]:
+            return [one async for part in service.read_edge(request, Call()) for one in part.batches]
+
+        certain = doubt(monkeypatch)
+        calls = [asyncio.ensure_future(call) for call in (read(), edge.state(), edge.trim(1, 1))]
+        await asyncio.sleep(0.3)
+        assert not any(call.done() for call in calls)
+        certain()
+        rows, state, _ = await asyncio.wait_for(asyncio.gather(*calls), 10)
+        assert (rows, state.high_watermark) == ([b"one", b"two"], 2)
+        assert (await edge.state()).log_start == 1
+
+
+@pytest.mark.parametrize("durability", [OBJECT, WAL], ids=["OBJECT", "WAL"])
+async def test_an_edge_that_is_written_while_the_session_is_in_doubt_has_it_when_it_is_certain_again(
+    durability: api.Durability.ValueType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with log_cluster("a") as cluster:
+        edge = await made(cluster, durability)
+        await edge.open(1)
+        await edge.stage(1, "one", b"one")
+        for call, said in (
+            (edge.stage(1, "two", b"two"), None),
+            (edge.commit(1, 0, "one"), False),
+            (edge.open(2), 0),
+        ):
+            certain = doubt(monkeypatch)
+            asked = asyncio.ensure_future(call)
+            await asyncio.sleep(0.3)
+            assert not asked.done()
+            certain()
+            assert await asyncio.wait_for(asked, 10) == said
+            monkeypatch.undo()
+        assert await edge.rows() == [b"one"]
+
+
+async def test_records_of_a_time_that_no_message_can_say_are_read_like_others() -> None:
+    # Stored before such times were refused, or where they are not.
+    async with log_cluster("a", "b", limits=PartitionSettings(after_max=1e18)) as cluster:
+        topic = await cluster.create("orders", 1)
+        key = PartitionKey(topic.uid, 0)
+        leader = cluster.leader(key)
+        times = [1_700_000_000_000, 1_700_000_000_000_000, 2**63 - 1, -7]
+        for time in times:
+            await leader.broker.produce(key, batch(b"%d" % time, time=time))
+        last = 253_402_300_799_999
+        for agent in cluster.agents.values():
+            answer = await agent.service.fetch_records(fetch_request("orders", 0), Call(timeout=10))
+            assert [int(one.value) for one in answer.records] == times
+            assert [one.timestamp.ToMilliseconds() for one in answer.records] == [times[0], last, last, 0]
+            request = api.TailRecordsRequest(topic="orders", until_end=True)
+            assert await asyncio.wait_for(_collect(agent.service, request), 10) == [b"%d" % time for time in times]
+            newest = api.ListOffsetsRequest(topic="orders", max_timestamp=True)
+            (found,) = (await agent.service.list_offsets(newest, Call(timeout=5))).offsets
+            assert (found.offset_of_max_timestamp, found.max_timestamp.ToMilliseconds()) == (2, last)
+
+
+async def test_a_time_too_far_ahead_is_refused_with_a_reason() -> None:
+    async with log_cluster("a") as cluster:
+        await cluster.create("orders", 1)
+        error = await refused(produce(cluster.agents["a"], "orders", record(b"x", time=253_402_300_799_999)))
+        assert error.reason.name == "RECORDS_REFUSED" and "milliseconds since 1970" in error.message
+
+
+async def test_a_batch_of_many_small_records_is_tailed_in_pages_whatever_they_say_of_themselves() -> None:
+    async with log_cluster("a") as cluster:
+        topic = await cluster.create("orders", 1)
+        agent = cluster.agents["a"]
+        # 30,000 records that all claim to be the first.
+        body = bytes([12, 0, 0, 0, 1, 1, 0]) * 30_000
+        data = bytes(encode(bytes(cramjam.zstd.compress(body)), 30_000, timestamp=1000, attributes=4))
+        await agent.broker.produce(PartitionKey(topic.uid, 0), data)
+        request = api.TailRecordsRequest(topic="orders", until_end=True)
+        async with asyncio.timeout(60):
+            pages = [[one.offset for one in page.records] async for page in agent.service.tail_records(request, Call())]
+        assert [offset for page in pages for offset in page] == list(range(30_000))
+        assert max(map(len, pages)) <= CallLimits().tail_page_records
+        answer = await agent.service.fetch_records(fetch_request("orders", 0, offset=20_000), Call(timeout=10))
+        assert [one.offset for one in answer.records] == list(range(20_000, 20_100))

@@ -25,7 +25,7 @@ from tests.integration.planner_spark.oracle.case import (
     spark_rows,
 )
 from tests.integration.planner_spark.oracle.rows import PAGE
-from tests.integration.planner_spark.streams import Streams
+from tests.integration.planner_spark.streams import Streams, schema_ddl
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -43,7 +43,8 @@ def verdicts(
     items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
     selected = [item.callspec.params["name"] for item in items if hasattr(item, "callspec")]
     folder = tmp_path_factory.mktemp("oracle")
-    connection = duck(Streams(spark, folder))
+    streams = Streams(spark, folder)
+    connection = duck(lambda schema: streams.arrow_schema(schema_ddl(schema)))
 
     def check(name: str) -> tuple[str, str]:
         # In a session of its own, because views have names.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.process import Command, ServerDied, ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import Command, ServerDied, ServerProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 LISTEN = """
@@ -100,10 +101,12 @@ def test_a_server_and_its_folder_go_with_the_process_that_started_it(how: signal
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
-        owner.send_signal(how)
+        # As a keyboard and `timeout` do: to all of its process group.
+        os.killpg(owner.pid, how) if how is not signal.SIGKILL else owner.kill()
         owner.wait(30)
     assert gone(pid)
     assert eventually(lambda: not folder.exists())

@@ -1,4 +1,4 @@
-"""Agents of a run: the real registry, journal format, service and membership, on a simulated disk, with scripted runs.
+"""Agents of a run: the real registry, journal, service and membership, on a simulated disk, with scripted runs.
 
 A scripted run takes time to come up and to stop, may end by itself, and may break, all drawn from the seed under the
 name of its query, fragment and epoch. It tells the `Truth` what it really does.
@@ -14,96 +14,50 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import v1 as catalog
 from headgate_agent.config import Timings
-from headgate_agent.errors import JOURNAL_UNAVAILABLE, PLAN_UNSUPPORTED
+from headgate_agent.errors import PLAN_UNSUPPORTED
+from headgate_agent.fragments import registry as registry_module
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Assignment, Report, Run, failed
 from headgate_agent.fragments.service import FragmentService
+from headgate_agent.leaving import Leaving
 from headgate_agent.member import Identity, Member
 from headgate_common.backoff import Backoff
 from headgate_common.dispatch import Dispatcher, Service
 from headgate_common.errors import HeadgateError
+from headgate_simulation.journal_disk import Access, JournalDisk, JournalFaults, SimulatedJournal
 from headgate_simulation.log_agent import AgentLog, open_log
 from headgate_simulation.log_disk import WalDisk
-from headgate_simulation.loop import Killed, SimulationError
+from headgate_simulation.loop import SimulationError
 from headgate_simulation.plan import AgentSpec
 from headgate_simulation.processes import Environment, Program, Running
 from headgate_simulation.streams import stream
 from headgate_simulation.truth import Run as TrueRun
+from headgate_simulation.violation import Violation
 
 if TYPE_CHECKING:
     from headgate_simulation.world import World
 
-# How long a write to the disk takes at most.
-DISK_DELAY = 0.004
+# Records that a journal has more than it needs before it is written anew: few, so that it is.
+SLACK = 4
+vars(registry_module)["SLACK"] = SLACK
 
 
 @dataclass(slots=True)
 class SimulatedDisk:
     """What survives the process."""
 
-    records: list[bytes] = field(default_factory=list)
+    journal: JournalDisk = field(default_factory=JournalDisk)
     volume_id: str = ""
     wal: WalDisk = field(default_factory=WalDisk)
 
 
 @dataclass(slots=True)
 class RunFaults:
-    """What is wrong with one agent's runs and disk just now. Changed by `faults.py`."""
+    """What is wrong with one agent's runs and journal just now. Changed by `faults.py`."""
 
     breaks: bool = False
     transient: bool = True
-    journal_fails: bool = False
-    # Whether the process dies at its next write: "before" it, "after" it, or not at all.
-    dies: str = ""
-
-
-class SimulatedJournal:
-    """`Journal` on a disk that outlives the process. Writes become durable in the order of the calls."""
-
-    def __init__(
-        self, disk: SimulatedDisk, environment: Environment, faults: RunFaults, die: Callable[[], None]
-    ) -> None:
-        self._disk = disk
-        self._environment = environment
-        self._faults = faults
-        self._die = die
-        self._last = 0.0
-
-    async def load(self) -> list[bytes]:
-        return list(self._disk.records)
-
-    async def append(self, record: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        durable = loop.create_future()
-        # In order: none is durable before those that were called earlier.
-        self._last = max(self._last, loop.time() + self._environment.random.random() * DISK_DELAY)
-        loop.call_at(self._last, self._write, [*self._disk.records[:0], record], durable, False)
-        await durable
-
-    async def rewrite(self, records: Sequence[bytes]) -> None:
-        loop = asyncio.get_running_loop()
-        durable = loop.create_future()
-        self._last = max(self._last, loop.time() + self._environment.random.random() * DISK_DELAY)
-        loop.call_at(self._last, self._write, list(records), durable, True)
-        await durable
-
-    def _write(self, records: list[bytes], durable: asyncio.Future[None], anew: bool) -> None:
-        if self._faults.dies == "before":
-            self._dies()
-        if self._faults.journal_fails:
-            if not durable.done():
-                durable.set_exception(HeadgateError(JOURNAL_UNAVAILABLE, "no space is left on the simulated disk"))
-            return
-        self._disk.records[:] = records if anew else [*self._disk.records, *records]
-        if self._faults.dies == "after":
-            self._dies()
-        if not durable.done():
-            durable.set_result(None)
-
-    def _dies(self) -> None:
-        self._faults.dies = ""
-        self._die()
-        raise Killed(self._environment.name)
+    journal: JournalFaults = field(default_factory=JournalFaults)
 
 
 class ScriptedRunner:
@@ -118,6 +72,7 @@ class ScriptedRunner:
     def check(self, assignment: Assignment) -> None:
         name = f"refused/{assignment.query}/{assignment.plan.ordinal}"
         if stream(self.world.plan.seed, name).random() < self.world.weather.refused:
+            self.world.truth.refused.add(assignment.uid)
             raise HeadgateError(PLAN_UNSUPPORTED, "the script of this run refuses the fragment")
 
     def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
@@ -221,6 +176,8 @@ class ScriptedRun:
 
     def _failure(self) -> Report:
         transient = self._broken.result()
+        if not transient:
+            self._world.truth.broken.add((self.true.uid, self.true.epoch))
         return failed("SCRIPTED", "the script breaks this run", transient=transient)
 
     def _over(self, how: str) -> None:
@@ -239,29 +196,22 @@ class AgentProcess:
     """A started agent."""
 
     def __init__(
-        self,
-        registry: FragmentRegistry,
-        service: FragmentService,
-        member: Member,
-        tasks: asyncio.Task[None],
-        log: AgentLog | None,
+        self, leave: Leaving, journal: SimulatedJournal, tasks: Sequence[asyncio.Task[None]], log: AgentLog | None
     ) -> None:
-        self._registry = registry
-        self._service = service
-        self._member = member
-        self._membership = tasks
+        self._leave = leave
+        self._journal = journal
+        self._tasks = tasks
         self._log = log
 
     async def stop(self) -> None:
-        if self._log is not None:
-            await self._log.leave()
-        self._membership.cancel()
-        await asyncio.gather(self._membership, return_exceptions=True)
-        self._service.left = True
-        await self._member.leave()
-        await self._registry.close()
+        """As `headgate_agent.server.build` does it."""
+        await self._leave()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._log is not None:
             await self._log.close()
+        await self._journal.close()
 
 
 def agent_program(world: World, spec: AgentSpec) -> Program:
@@ -275,9 +225,19 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
         faults = world.run_faults[spec.name]
         runner = ScriptedRunner(world, environment, incarnation)
         world.runners[spec.name] = runner
-        journal = SimulatedJournal(disk, environment, faults, world.processes[spec.name].crash)
+        process = world.processes[spec.name]
+        torn = stream(world.plan.seed, f"journal/{spec.name}/{process.lives}")
+        access = Access(
+            disk.journal,
+            environment,
+            faults.journal,
+            torn,
+            lambda: world.struck_at_journal(spec.name, dies=True),
+            lambda: world.struck_at_journal(spec.name, dies=False),
+        )
+        journal = SimulatedJournal(access, environment.random, lambda record: world.kept(spec.name, record))
         registry = FragmentRegistry(incarnation=incarnation, runner=runner, journal=journal, clock=environment.clock)
-        await registry.open()
+        await _open(world, spec.name, registry)
         world.opened(spec.name, environment.domain, registry)
         service = FragmentService(registry, spec.name, lambda: catalog.AgentResources(backlog=registry.backlog))
         member = Member(
@@ -290,6 +250,7 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
                 roles=("log", "fragments") if spec.log else ("fragments",),
                 volume_id=disk.volume_id,
                 has_engine=spec.engine,
+                peers=spec.peers,
             ),
             registry,
             transport=environment.transport,
@@ -306,9 +267,33 @@ def agent_program(world: World, spec: AgentSpec) -> Program:
             services += log.services
         environment.serve(Dispatcher(services, environment.ids))
         membership = asyncio.create_task(_stay(world, spec.name, member))
-        return AgentProcess(registry, service, member, membership, log)
+        tasks = [membership, asyncio.create_task(_watch(world, spec.name, journal))]
+        leave = Leaving(registry, service, member, membership, log.leaving if log is not None else None)
+        return AgentProcess(leave, journal, tasks, log)
 
     return start
+
+
+async def _open(world: World, name: str, registry: FragmentRegistry) -> None:
+    """Reads the journal. A full disk ends the process, and it is started again."""
+    try:
+        await registry.open()
+    except OSError as error:
+        world.trace.note(name, "ends", detail=str(error))
+        world.restart_soon(name)
+        await asyncio.get_running_loop().create_future()
+    except Exception as error:
+        # No simulated disk damages what is on it for certain.
+        unread = Violation("a journal can be read again", f"{name}: {error}", (name,))
+        world.broken(unread)
+        raise unread from error
+
+
+async def _watch(world: World, name: str, journal: SimulatedJournal) -> None:
+    """A journal that cannot be trusted ends the process: the next one begins from what is on the disk."""
+    await journal.broken.wait()
+    world.trace.note(name, "ends", detail="the journal failed")
+    world.restart_soon(name)
 
 
 async def _stay(world: World, name: str, member: Member) -> None:

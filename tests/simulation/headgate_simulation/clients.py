@@ -23,14 +23,16 @@ from headgate.catalog.v1 import (
     statement_service_pb2,
     watch_service_pb2,
 )
+from headgate.log import v1 as log
+from headgate.log.v1 import topic_service_pb2
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
+from headgate_simulation.calls import CAUSE
 from headgate_simulation.history import LATER, PERHAPS
 from headgate_simulation.invariants import Told
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.streams import stream
-from headgate_simulation.transport import CAUSE
 from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ METHODS: dict[type[Message], Method] = {
         sink_service_pb2,
         source_service_pb2,
         statement_service_pb2,
+        topic_service_pb2,
         watch_service_pb2,
     )
     for service in module.DESCRIPTOR.services_by_name.values()
@@ -96,7 +99,11 @@ def request_for(kind: str, arguments: Mapping[str, Any]) -> Any:
             return catalog.DropPhysicalSourceRequest(name=name)
         case "drop_agent":
             return catalog.DropAgentRequest(name=name, force=bool(arguments.get("force")))
-        case "create_link":
+        case "declare_topic":
+            return log.CreateTopicRequest(name=name, partitions=1)
+        case "drop_topic":
+            return log.DropTopicRequest(name=name)
+        case "create_link" | "create_network_link":
             return catalog.CreateNetworkLinkRequest(from_agent=arguments["from_agent"], to_agent=arguments["to_agent"])
         case "drop_link":
             return catalog.DropNetworkLinkRequest(from_agent=arguments["from_agent"], to_agent=arguments["to_agent"])
@@ -179,6 +186,7 @@ class Client:
                 slots=spec.slots,
                 zone=spec.zone,
                 without_engine=not spec.engine,
+                peers=spec.peers,
                 roles=[catalog.AGENT_ROLE_FRAGMENTS, *([catalog.AGENT_ROLE_LOG] if spec.log else [])],
             )
         else:
@@ -224,7 +232,7 @@ class Watcher:
             lasts = self._source.choice((2.0, 6.0, 60.0))
             try:
                 messages = self._transport.stream(address, METHODS[catalog.WatchRequest], request, timeout=lasts)
-                async with aclosing(messages) as responses:  # type: ignore[type-var]
+                async with aclosing(messages) as responses:
                     async for response in responses:
                         self._take(response)
             except HeadgateError as error:
@@ -265,8 +273,9 @@ class Watcher:
                     self.resources.pop(_key(event.previous))
                 else:
                     self._put(self.resources, event.current)
-        else:
-            self.position = max(self.position, revision)
+        elif revision > self.position:
+            # It watches everything, so each revision has an event for it.
+            fail("watches are complete", f"{self.name} got a bookmark of {revision} right after {self.position}")
 
     def _check_content(self, revision: int, events: Any) -> None:
         """Each event tells of one change what was committed: how it was before, and how it has been since."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate_common.dispatch import Dispatcher
+from headgate_common.errors import HeadgateError
 from headgate_coordinator.api import planning
 from headgate_coordinator.catalog.store import StoreSettings
 from headgate_coordinator.coordinator import Coordinator
@@ -64,11 +65,19 @@ def coordinator_program(world: World) -> Program:
             world.database,
             environment,
             world.store_faults[environment.name],
-            delay=world.plan.weather.store_delay,
+            weather=world.plan.weather,
             settings=StoreSettings(),
             committed=world.committed,
+            settled=world.settled,
             die=world.processes[environment.name].crash,
         )
+        try:
+            await store.start()
+        except HeadgateError as error:
+            # In production the process ends.
+            world.trace.note(environment.name, "ends", detail=str(error))
+            world.restart_soon(environment.name)
+            await asyncio.get_running_loop().create_future()
         coordinator = Coordinator(
             world.config,
             store=store,

@@ -19,16 +19,22 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 
 from headgate_coordinator.catalog.inline import InlineDatabase
 
+if TYPE_CHECKING:
+    from headgate_simulation.store import SimulatedStore
+
+T = TypeVar("T")
+
 _EXPANDING = re.compile(r"__\[POSTCOMPILE_(.*?)\]")
 # Marks a bind parameter whose value is part of the compiled statement itself.
 _OWN = -1
+COUNTED = ("consumer_groups", "grants", "group_offsets", "partitions", "topics")
 
 
 class FastDatabase(InlineDatabase):
@@ -43,8 +49,21 @@ class FastDatabase(InlineDatabase):
         else:
             super().__init__()
             self.connection = cast(Connection, FastConnection(self.connection, self.raw))
+        # How often rows of the tables in COUNTED were written, also where that was taken back: for whoever looks at a
+        # table after every commit, to look only if there is something to see.
+        self.writes = cast(FastConnection, self.connection).writes
         self._empty = self.head
+        # Whoever follows what is committed here.
+        self.followers: list[SimulatedStore] = []
         self.raw.execute("BEGIN IMMEDIATE")
+
+    def read(self, operation: Callable[[Connection, int], T]) -> T:
+        """Runs an operation that only reads, with the last revision."""
+        before = self.raw.total_changes
+        result = operation(self.connection, self.head)
+        if self.raw.total_changes != before:
+            raise AssertionError("a read operation wrote to the catalog")
+        return result
 
     def close(self) -> None:
         """Everything since the beginning is taken back, and the connection is kept for the next."""
@@ -152,15 +171,34 @@ class _Prepared:
             found.append(value)
         return found
 
-    def pick(self, keys: tuple[str, ...]) -> Callable[[Any], Sequence[Any]] | None:
-        """What takes the values in their order, where all of them are given and go as they are."""
+    def pick(self, keys: tuple[str, ...], extracted: Any) -> Callable[[Any], Sequence[Any]] | None:
+        """What takes the values in their order, for one statement that is executed again and again: those that are
+        given, between those that are its own. None where one of its own is made anew each time."""
         wanted = [key for key, _, _, processor in self.sources if key in keys and processor is None]
-        if not wanted or len(wanted) != len(self.sources):
-            return None
-        if len(wanted) == 1:
-            (only,) = wanted
-            return lambda given: (given[only],)
-        return itemgetter(*wanted)
+        if wanted and len(wanted) == len(self.sources):
+            if len(wanted) == 1:
+                (only,) = wanted
+                return lambda given: (given[only],)
+            return itemgetter(*wanted)
+        template: list[Any] = [None] * len(self.sources)
+        places: list[tuple[int, str, Callable[[Any], Any] | None]] = []
+        for place, (key, index, bound, processor) in enumerate(self.sources):
+            process = _for_each(processor) if processor is not None and key in self.expanding else processor
+            holder = extracted[index] if index >= 0 else bound
+            if key in keys:
+                places.append((place, key, process))
+            elif holder.required or holder.callable is not None:
+                return None
+            else:
+                template[place] = holder.value if process is None else process(holder.value)
+
+        def take(given: Any) -> list[Any]:
+            values = template.copy()
+            for place, key, processor in places:
+                values[place] = given[key] if processor is None else processor(given[key])
+            return values
+
+        return take
 
     def lists(self, values: Sequence[Any]) -> Iterator[Any]:
         return (value for expands, value in zip(self.expands, values, strict=True) if expands)
@@ -194,7 +232,10 @@ class FastConnection:
     def __init__(self, slow: Connection, raw: sqlite3.Connection) -> None:
         self._slow = slow
         self._raw = raw
+        # One cursor for all: what a statement answers is taken before the next one runs.
+        self._run = raw.cursor().execute
         self.dialect = slow.dialect
+        self.writes = _count_writes(raw)
 
     def begin(self) -> _Transaction:
         return _Transaction(self._raw)
@@ -219,7 +260,7 @@ class FastConnection:
             return self._slow.execute(statement, parameters)
         try:
             if many:
-                values = [prepared.values(one, extracted) for one in parameters]
+                values = [prepared.values(one, extracted) if pick is None else pick(one) for one in parameters]
                 return Rows((), self._raw.executemany(prepared.sql, values).rowcount)
             bound = prepared.values(parameters, extracted) if pick is None else pick(parameters)
             sql = prepared.sql
@@ -227,7 +268,7 @@ class FastConnection:
                 if not all(bound if prepared.one_list else prepared.lists(bound)):
                     return self._slow.execute(statement, parameters)
                 sql, bound = prepared.expanded(bound)
-            cursor = self._raw.execute(sql, bound)
+            cursor = self._run(sql, bound)
         except sqlite3.Error as error:
             raise DBAPIError.instance(
                 prepared.sql, None, error, sqlite3.Error, hide_parameters=True, dialect=self.dialect
@@ -252,9 +293,47 @@ class FastConnection:
             return False, None
         if seen_before:
             # (kept alive here, so that nothing else ever has its id)
-            pick = prepared.pick(keys) if prepared is not False else None
+            pick = prepared.pick(keys, extracted) if prepared is not False else None
             _KNOWN[id(statement), keys, many] = (statement, prepared, extracted, pick)
         return prepared, extracted
+
+
+class Session:
+    """The connection of one process, on which its store begins and ends one transaction after the other.
+
+    `committing` is called when a commit is sent, and may raise: then it does not happen.
+    """
+
+    __slots__ = ("_begun", "_committing", "_raw", "dialect", "execute")
+
+    def __init__(self, database: FastDatabase, committing: Callable[[], None]) -> None:
+        self._raw = database.raw
+        self._committing = committing
+        self._begun = False
+        self.execute = database.connection.execute
+        self.dialect = database.connection.dialect
+
+    def begin(self) -> Session:
+        """The transaction, which the next statement begins."""
+        return self
+
+    def exec_driver_sql(self, sql: str) -> None:
+        if sql == "BEGIN IMMEDIATE":
+            sql, self._begun = "SAVEPOINT work", True
+        self._raw.execute(sql)
+
+    def commit(self) -> None:
+        self._committing()
+        self._raw.execute("RELEASE work")
+        self._begun = False
+
+    def rollback(self) -> None:
+        if self._begun:
+            self._raw.execute("ROLLBACK TO work")
+            self._raw.execute("RELEASE work")
+            self._begun = False
+
+    close = rollback
 
 
 class _Transaction:
@@ -302,6 +381,27 @@ def _prepare(compiled: Any, dialect: Any) -> Any:
         return _Prepared(compiled, dialect)
     except NotImplementedError:
         return False
+
+
+def _count_writes(raw: sqlite3.Connection) -> dict[str, int]:
+    """By the database itself, so that what a foreign key or a trigger does counts too."""
+    writes = dict.fromkeys(COUNTED, 0)
+
+    def wrote(table: str) -> None:
+        writes[table] += 1
+
+    raw.create_function("wrote", 1, wrote)
+    for table in COUNTED:
+        for change in ("INSERT", "UPDATE", "DELETE"):
+            raw.execute(
+                f"CREATE TEMP TRIGGER count_{change}_of_{table} AFTER {change} ON main.{table} "
+                f"BEGIN SELECT wrote('{table}'); END"
+            )
+    return writes
+
+
+def _for_each(processor: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda values: [processor(value) for value in values]
 
 
 def _row_type(keys: tuple[str, ...]) -> Any:

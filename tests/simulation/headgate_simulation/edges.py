@@ -7,7 +7,7 @@ its edges have now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import v1 as catalog
@@ -29,6 +29,10 @@ class Edges:
         self._database = database
         self._mirror = mirror
         self._plans: dict[str, catalog.QueryPlan] = {}
+        # By query, of each edge its topic, that of its error rows and the fragment that leads; by fragment of a query,
+        # the topics that its runs read and write. Plans do not change.
+        self._topics: dict[str, list[tuple[str, str, int]]] = {}
+        self._names: dict[tuple[str, int], list[str]] = {}
         # By run, what the registrations that have reached an agent say: the leader of each topic, and its address.
         self._told: dict[tuple[str, int], list[dict[str, tuple[str, str]]]] = {}
 
@@ -48,11 +52,28 @@ class Edges:
             if left:
                 fail("an ended query has no edges", f"{left} are left of {uid}", (uid,))
             return
-        leaders = self._leaders(uid)
+        leading = self._leading(uid)
+        leaders = {name: fragment.agent for name, fragment in leading.items()}
         if found != leaders:
             text = f"query {query.name} has the topics {found}, and should have {leaders}"
             fail("a live query has exactly its edges", text, (query.name, uid))
-        self._knows_leaders(query, leaders)
+        self._knows_leaders(query, leading)
+
+    def ways(self, uid: str, fragments: Mapping[str, Any], *, held: bool = False) -> set[tuple[str, str]]:
+        """Between which agents a query sends data, by the fragments of one revision; with `held`, where both ends of an
+        edge have their place."""
+        placed = {one.ordinal: one for one in fragments.values() if one.query_uid == uid}
+        ends = [(placed.get(edge.from_fragment), placed.get(edge.to_fragment)) for edge in self._plan(uid).edges]
+        return {
+            (sender.agent, receiver.agent)
+            for sender, receiver in ends
+            if sender is not None and receiver is not None
+            if not held or (sender.slots_held and receiver.slots_held)
+        }
+
+    def leads(self, fragment: Any) -> bool:
+        """Whether an edge is led where the fragment is."""
+        return any(edge.leader_fragment == fragment.ordinal for edge in self._plan(fragment.query_uid).edges)
 
     def followers(self, changes: Iterable[Change], before: dict[str, Any]) -> set[str]:
         """Uids of the fragments at the other end of an edge whose leader fragment has just moved."""
@@ -74,28 +95,32 @@ class Edges:
             found |= {each.uid for each in self._mirror.fragments(now.query_uid) if each.ordinal in ends}
         return found
 
-    def _leaders(self, uid: str) -> dict[str, str]:
-        """The topics of a query that lives, and the agent of each."""
-        agents = {fragment.ordinal: fragment.agent for fragment in self._mirror.fragments(uid)}
-        expected: dict[str, str] = {}
-        for edge in self._plan(uid).edges:
-            expected[edge_topic(uid, edge.ordinal)] = agents[edge.leader_fragment]
-            expected.setdefault(error_topic(uid, edge.from_fragment), agents[edge.leader_fragment])
+    def _leading(self, uid: str) -> dict[str, catalog.Fragment]:
+        """The topics of a query that lives, and the fragment on whose agent each is led."""
+        fragments = {fragment.ordinal: fragment for fragment in self._mirror.fragments(uid)}
+        expected: dict[str, catalog.Fragment] = {}
+        topics = self._topics.get(uid)
+        if topics is None:
+            topics = self._topics[uid] = [
+                (edge_topic(uid, edge.ordinal), error_topic(uid, edge.from_fragment), edge.leader_fragment)
+                for edge in self._plan(uid).edges
+            ]
+        for topic, errors, leader in topics:
+            expected[topic] = fragments[leader]
+            expected.setdefault(errors, fragments[leader])
         return expected
 
-    def _knows_leaders(self, query: Any, leaders: dict[str, str]) -> None:
+    def _knows_leaders(self, query: Any, leading: dict[str, catalog.Fragment]) -> None:
         for fragment in self._mirror.fragments(query.uid):
             if fragment.state not in _TOLD:
                 continue
-            plan = self._plan(query.uid).fragments[fragment.ordinal - 1]
-            names = {edge_topic(query.uid, edge) for edge in (*plan.input_edges, *plan.output_edges)}
-            if plan.output_edges:
-                names.add(error_topic(query.uid, fragment.ordinal))
+            names = self._names_of(query.uid, fragment.ordinal)
             agents = self._mirror.agents_by_name
-            if not all(leaders[name] in agents for name in names):
-                # The leader was declared gone, and the fragment that leads finds no other place yet.
+            if not all(leading[name].slots_held for name in names):
+                # The leader was declared gone, and the fragment that leads has no place yet: neither on another agent
+                # nor on one that has come back under the name. The run is told when it has one.
                 continue
-            now = {name: (leaders[name], agents[leaders[name]].address) for name in names}
+            now = {name: (leading[name].agent, agents[leading[name].agent].address) for name in names}
             told = self._told.get((fragment.uid, fragment.epoch), [])
             if now not in told:
                 fail(
@@ -103,6 +128,16 @@ class Edges:
                     f"fragment {fragment.ordinal} of {query.name} was told {told}, and leaders are {now}",
                     (query.name, query.uid, fragment.uid),
                 )
+
+    def _names_of(self, uid: str, ordinal: int) -> list[str]:
+        names = self._names.get((uid, ordinal))
+        if names is None:
+            plan = self._plan(uid).fragments[ordinal - 1]
+            names = [edge_topic(uid, edge) for edge in (*plan.input_edges, *plan.output_edges)]
+            if plan.output_edges:
+                names.append(error_topic(uid, ordinal))
+            self._names[uid, ordinal] = names
+        return names
 
     def _plan(self, uid: str) -> catalog.QueryPlan:
         if uid not in self._plans:

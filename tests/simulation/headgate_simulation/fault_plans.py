@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from headgate_simulation.log_faults import STORE
 from headgate_simulation.plan import LEADER, AgentSpec, Fault
+from headgate_simulation.streams import stream
 
 # Calls of agents about partitions, each of which changes the catalog, if it may, and how often they come late.
 _COMMITTING = (
     ("ReplaceSegments", 4),
-    ("CompleteTransfers", 3),
+    ("CompleteTransfers", 5),
     ("CommitSegments", 2),
     ("StartTransfers", 1),
     ("AnswerTransfers", 1),
@@ -86,7 +87,8 @@ class FaultKinds:
 def late(source: random.Random, moments: Sequence[Moment]) -> list[Fault]:
     """Messages that come late. All at a time: an agent whose messages are held loses its session; one that hears
     nothing of the coordinator stops by its own clock, and its session lives on. Or those of one method, so that what
-    was sent before a leader stopped comes when it leads again."""
+    was sent before a leader stopped comes when it leads again: in a time, or the next one that is sent, after which
+    nobody hears of its session for a moment."""
     faults: list[Fault] = []
 
     def add(kind: str, target: str, at: float, **arguments: object) -> None:
@@ -102,8 +104,39 @@ def late(source: random.Random, moments: Sequence[Moment]) -> list[Fault]:
                 add("held", LEADER, moment.at, after="StartTransfers")
             case _:
                 ((method, _),) = source.choices(_COMMITTING, [share for _, share in _COMMITTING])
-                add("late-requests", method, moment.at, by=source.choice((2.0, 5.0)))
-                add("late-replies", "RenewSession", moment.at, by=source.choice((2.0, 3.0)))
+                if source.random() < 0.3:
+                    add("late-requests", method, moment.at, by=source.choice((2.0, 5.0)))
+                    add("late-replies", "RenewSession", moment.at, by=source.choice((2.0, 3.0)))
+                else:
+                    deaf = source.uniform(1.2, 2.5)
+                    add("late-next", method, moment.at, by=deaf + source.uniform(0.3, 3.0), deaf=deaf)
+    return faults
+
+
+def clocks(seed: int, agents: Sequence[AgentSpec], coordinators: int, between: tuple[float, float]) -> list[Fault]:
+    """Wall clocks that jump, by more than any lease lives and by more than anything is kept. Nothing may come of it."""
+    source = stream(seed, "clocks")
+    # Whoever leads, who stands by, and two agents.
+    targets = [LEADER, *(f"c{number}" for number in range(1, coordinators + 1)), *(agent.name for agent in agents[:2])]
+    targets += targets[1 : coordinators + 1]
+    faults = []
+    for number in range(1, source.choice((0, 1, 2, 3, 4)) + 1):
+        target = source.choice(targets)
+        by = source.choice((1.0, -1.0)) * source.choice((5.0, 600.0, 100_000.0))
+        at = round(source.uniform(*between), 3)
+        faults.append(Fault(f"h{number}", at, 0.0, "wall-clock", target, (("by", by),)))
+    return faults
+
+
+def between_agents(seed: int, agents: Sequence[AgentSpec], between: tuple[float, float]) -> list[Fault]:
+    """Agents that do not reach each other, both ways or one, though the coordinator reaches all of them."""
+    source = stream(seed, "between-agents")
+    faults = []
+    for number in range(1, source.choice((1, 2, 3)) + 1):
+        target, other = source.sample([agent.name for agent in agents], 2)
+        kind = source.choice(("partition", "one-way", "one-way"))
+        at, lasts = round(source.uniform(*between), 3), round(source.choice((0.5, 2.0, 6.0)), 3)
+        faults.append(Fault(f"b{number}", at, lasts, kind, target, (("other", other),)))
     return faults
 
 

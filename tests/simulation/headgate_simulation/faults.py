@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate_simulation import log_faults
-from headgate_simulation.plan import LEADER, Fault, Weather
+from headgate_simulation.journal_disk import JournalFaults
+from headgate_simulation.plan import ANY_AGENT, LEADER, Fault, Weather
 from headgate_simulation.store import StoreFaults
+from headgate_simulation.streams import stream
 from headgate_simulation.transport import Link
 
 if TYPE_CHECKING:
     from headgate_simulation.world import World
+
+# How late agents hear of their sessions while they are deaf, in seconds: too late, whatever a session's time.
+DEAF = 6.0
 
 
 class Faults:
@@ -25,10 +31,13 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self._active: dict[str, Fault] = {}
+        # Those of them that change how messages travel.
+        self._on_links: list[Fault] = []
         # Faults whose target was chosen when they began.
         self._struck: dict[str, Fault] = {}
-        # Faults that have seen what they waited for.
+        # Faults that have seen what they waited for, and those of them after which nobody hears of its session.
         self._ripe: set[str] = set()
+        self._deaf: set[str] = set()
 
     def begin(self, fault: Fault) -> None:
         if fault.target == LEADER:
@@ -38,7 +47,7 @@ class Faults:
             _EVENTS[fault.kind](self._world, fault)
         else:
             self._active[fault.id] = fault
-            self.apply()
+            self.apply(fault)
             if fault.kind == "runs-break" and fault.target in self._world.runners:
                 self._world.runners[fault.target].break_all(bool(fault.get("transient")))
 
@@ -48,7 +57,7 @@ class Faults:
             _AFTER[fault.kind](self._world, fault)
         if self._active.pop(fault.id, None) is not None:
             self._world.trace.note(fault.target, "healed", fault.id, detail=fault.kind)
-            self.apply()
+            self.apply(fault)
 
     def answered(self, server: str, method: str) -> None:
         """A call was answered, and its answer is about to be sent: faults that wait for it begin behind the answer."""
@@ -57,15 +66,34 @@ class Faults:
                 self._ripe.add(fault.id)
                 self._world.loop.call_soon(self.apply)
 
+    def sent(self, method: str) -> None:
+        """A call is about to be sent: those that wait for it are over when it is."""
+        for fault in self._active.values():
+            if fault.kind == "late-next" and fault.target == method and fault.id not in self._ripe:
+                self._ripe.add(fault.id)
+                self._deaf.add(fault.id)
+                self._world.later(0.0, self._set_late_methods)
+                self._world.later(_number(fault.get("deaf", 0.0)), partial(self._hears_again, fault.id))
+
+    def _hears_again(self, fault: str) -> None:
+        self._deaf.discard(fault)
+        self._set_late_methods()
+
     def heal(self) -> None:
         """Nothing is wrong any more, from now on."""
         self._active.clear()
+        self._deaf.clear()
         self._world.calm()
         self.apply()
 
-    def apply(self) -> None:
-        for (sender, receiver), link in self._world.network.links().items():
-            self.set_link(sender, receiver, link)
+    def apply(self, changed: Fault | None = None) -> None:
+        """Makes everything as the active faults say. `changed` has begun or ended, and is all that has: it is felt on
+        the links of its target only."""
+        if changed is None or changed.kind in _LINKS:
+            self._on_links = [fault for fault in self._active.values() if fault.kind in _LINKS]
+            for (sender, receiver), link in self._world.network.links().items():
+                if changed is None or changed.target in (sender, receiver):
+                    self.set_link(sender, receiver, link)
         self._set_late_methods()
         for name, store in self._world.store_faults.items():
             self._set_store(name, store)
@@ -73,17 +101,19 @@ class Faults:
             breaking = [f for f in self._active.values() if f.kind == "runs-break" and f.target == name]
             runner.breaks = bool(breaking)
             runner.transient = all(bool(f.get("transient")) for f in breaking)
-            runner.journal_fails = any(f.kind == "journal-fails" and f.target == name for f in self._active.values())
+            kinds = {f.kind for f in self._active.values() if f.target == name}
+            runner.journal.full = "journal-fails" in kinds
+            runner.journal.sync_fails = 0.6 if "journal-breaks" in kinds else 0.0
         if self._world.log is not None:
             log_faults.apply(self._world.log, self._active.values())
 
     def set_link(self, sender: str, receiver: str, link: Link) -> None:
         weather = self._world.weather
-        set_weather(link, weather, between_services=not (sender + receiver).count("client"))
+        set_weather(link, weather, between_services="client" not in sender and "client" not in receiver)
         link.blocked = 0
         link.slow = 1.0
         link.held_until = 0.0
-        for fault in self._active.values():
+        for fault in self._on_links:
             touches = fault.target in (sender, receiver)
             if _blocks(fault, sender, receiver):
                 link.blocked += 1
@@ -103,8 +133,11 @@ class Faults:
         for kind, late in (("late-requests", network.late_requests), ("late-replies", network.late_answers)):
             late.clear()
             for fault in self._active.values():
-                if fault.kind == kind:
+                waits = fault.kind == "late-next" and kind == "late-requests" and fault.id not in self._ripe
+                if fault.kind == kind or waits:
                     late[fault.target] = max(late.get(fault.target, 0.0), _number(fault.get("by", 0.0)))
+        if self._deaf:
+            network.late_answers["RenewSession"] = DEAF
 
     def _has_come(self, fault: Fault) -> bool:
         """Whether what the fault waits for has happened, if it waits for anything."""
@@ -124,6 +157,12 @@ class Faults:
                 store.fails_before = max(store.fails_before, _number(fault.get("share", 0.0)))
             elif fault.kind == "commit-pauses":
                 store.delay = max(store.delay, _number(fault.get("delay", 0.0)))
+
+
+# Faults that `Faults.set_link` knows.
+_LINKS = frozenset(
+    {"partition", "one-way", "isolate", "slow", "depose", "held", "lossy", "late-answers", "duplicating"}
+)
 
 
 def _blocks(fault: Fault, sender: str, receiver: str) -> bool:
@@ -148,7 +187,11 @@ def _number(value: object) -> float:
 
 
 def _crash(world: World, fault: Fault) -> None:
+    """Of a process; of the machine of an agent too, as often as not. (With a log, power fails by faults of its own.)"""
     world.processes[fault.target].crash()
+    machine = fault.target in world.run_faults and world.log is None
+    if machine and stream(world.plan.seed, f"crash-power/{fault.id}").random() < 0.5:
+        world.journal_loses_power(fault.target)
 
 
 def _restart(world: World, fault: Fault) -> None:
@@ -178,12 +221,33 @@ def _no_crash_at_commit(world: World, fault: Fault) -> None:
 
 
 def _no_crash_at_journal(world: World, fault: Fault) -> None:
-    world.run_faults[fault.target].dies = ""
+    if fault.target == ANY_AGENT:
+        world.nobody_dies_at_journal()
+        return
+    journal = world.run_faults[fault.target].journal
+    journal.dies = ""
+    if fault.get("down"):
+        return
+    if fault.get("power") and not world.processes[fault.target].up:
+        world.journal_loses_power(fault.target)
     _restart(world, fault)
 
 
 def _crash_at_journal(world: World, fault: Fault) -> None:
-    world.run_faults[fault.target].dies = "after" if fault.get("after") else "before"
+    when = fault.get("when") or ("after" if fault.get("after") else "before")
+    for name in world.run_faults if fault.target == ANY_AGENT else (fault.target,):
+        _set_crash_at_journal(world.run_faults[name].journal, fault, str(when))
+
+
+def _set_crash_at_journal(journal: JournalFaults, fault: Fault, when: str) -> None:
+    journal.dies, journal.power = when, bool(fault.get("power"))
+    journal.alone = fault.target == ANY_AGENT
+    journal.down, journal.again = _number(fault.get("down", 0.0)), _number(fault.get("again", 0.0))
+
+
+def _journal_works(world: World, fault: Fault) -> None:
+    if fault.get("power"):
+        world.power_fails(fault.target)
 
 
 # Faults that happen at a moment, and what happens when their time is over.
@@ -200,5 +264,6 @@ _AFTER: dict[str, Callable[[World, Fault], None]] = {
     "pause": _resume,
     "crash-at-commit": _no_crash_at_commit,
     "crash-at-journal": _no_crash_at_journal,
+    "journal-breaks": _journal_works,
     **log_faults.AFTER,
 }

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from headgate_simulation import log_generate
-from headgate_simulation.fault_plans import FaultKinds, Moment, around
-from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
+from headgate_simulation.fault_plans import FaultKinds, Moment, around, clocks
+from headgate_simulation.plan import ANY_AGENT, AgentSpec, Fault, Operation, Plan, Weather
 from headgate_simulation.streams import stream
+from headgate_simulation.use_plans import with_drops, with_links
 
 # How many of the sinks need nothing of a node.
 MOVABLE_SINKS = 0.35
@@ -20,6 +22,8 @@ MOVABLE_SINKS = 0.35
 SETTLED = 2.5
 # When the first sources and sinks are asked for.
 SETUP = 1.0
+# When links are declared, where there are any from the beginning.
+LINKS = 0.9
 # Over which time operations and faults are spread.
 SPAN = 14.0
 # Moments at which much happens at a time, and the share of what happens then.
@@ -34,12 +38,36 @@ STATEMENTS = (
 
 
 def generate(seed: int) -> Plan:
-    """Of three seeds, two have queries and one has a log."""
-    return log_generate.generate(seed) if has_log(seed) else _with_queries(seed)
+    """Of three seeds, two have queries and one has a log. One in fifteen has both."""
+    if has_both(seed):
+        return _with_both(seed)
+    return log_generate.generate(seed) if has_log(seed) else with_links(_with_queries(seed), LINKS, _FAULTS.between)
 
 
 def has_log(seed: int) -> bool:
+    """Whether it has a log and no queries."""
     return seed % 3 == 0
+
+
+def has_both(seed: int) -> bool:
+    return seed % 10 == 5 and not has_log(seed)
+
+
+def _with_both(seed: int) -> Plan:
+    """Queries, whose edges are led for real, and topics of clients, on the same agents, with the faults of either."""
+    queries, log = _with_queries(seed), log_generate.generate(seed)
+    names = {agent.name for agent in queries.agents}
+    agents = tuple(replace(agent, log=True) for agent in queries.agents)
+    agents += tuple(agent for agent in log.agents if agent.name not in names)
+    operations = (*queries.operations, *(replace(one, id=f"t{one.id}") for one in log.operations))
+    return replace(
+        queries,
+        agents=agents,
+        coordinators=max(queries.coordinators, log.coordinators),
+        operations=tuple(sorted(operations, key=lambda operation: operation.at)),
+        faults=(*queries.faults, *(replace(fault, id=f"t{fault.id}") for fault in log.faults)),
+        log=log.log,
+    )
 
 
 def _with_queries(seed: int) -> Plan:
@@ -51,17 +79,68 @@ def _with_queries(seed: int) -> Plan:
     operations = _Operations(source, agents, clients, moments)
     operations.setup()
     operations.workload()
-    return Plan(
+    plan = Plan(
         seed=seed,
         agents=agents,
         coordinators=coordinators,
         clients=clients,
         watchers=source.randint(1, 2),
-        weather=_weather(source),
+        weather=log_generate.with_slow_commits(seed, _weather(source)),
         operations=tuple(operations.made),
-        faults=tuple(_FAULTS.draw(source, agents, coordinators, moments)),
+        faults=(
+            *_FAULTS.draw(source, agents, coordinators, moments),
+            *_of_journals(seed, moments, agents),
+            *_of_answers(seed, coordinators),
+            *clocks(seed, agents, coordinators, _FAULTS.between),
+        ),
         heals=SETTLED + SPAN + 1.0,
     )
+    return with_drops(plan, (SETTLED, SETTLED + SPAN))
+
+
+def _of_journals(seed: int, moments: list[Moment], agents: tuple[AgentSpec, ...]) -> list[Fault]:
+    """Crashes in the middle of a write to a journal, with the power or without, and disks that sync nothing."""
+    source = stream(seed, "journal-faults")
+    faults = []
+    for number in range(1, source.choice((1, 2, 3, 4)) + 1):
+        moment = source.choice(moments)
+        target = source.choice((moment.agent, source.choice(agents).name, ANY_AGENT))
+        arguments: dict[str, object] = {}
+        if source.random() < 0.75:
+            # It waits for a write.
+            kind, lasts = "crash-at-journal", source.uniform(3.0, 8.0)
+            arguments["when"] = source.choice(("before", *["unsynced"] * 4, "after"))
+            arguments["power"] = source.random() < 0.5
+            arguments["down"] = round(source.choice((0.1, 0.5, 2.0)) * source.uniform(0.5, 1.5), 3)
+            # Before the next process has written anything, or when others rely on what it has read or written.
+            arguments["again"] = source.choice((0.0, 0.3, 1.0, 3.0))
+        else:
+            kind, target = "journal-breaks", moment.agent
+            lasts = source.choice((0.3, 1.0, 3.0)) * source.uniform(0.5, 1.5)
+            arguments["power"] = source.random() < 0.5
+        at = around(source, moment, SETTLED + SPAN)
+        faults.append(Fault(f"j{number}", round(at, 3), round(lasts, 3), kind, target, tuple(arguments.items())))
+    # What one process leaves uncertain, the next one relies on; then the power fails.
+    for when in source.sample(("renamed", "name", "unsynced", "file"), source.choice((1, 2))):
+        arguments = {"when": when, "down": 0.3, "again": source.choice((0.3, 1.0, 3.0))}
+        at = round(source.uniform(SETTLED - 1.0, SETTLED + SPAN / 2), 3)
+        faults.append(Fault(f"u{len(faults) + 1}", at, 6.0, "crash-at-journal", ANY_AGENT, tuple(arguments.items())))
+    return faults
+
+
+def _of_answers(seed: int, coordinators: int) -> list[Fault]:
+    """Answers that tell less than what is so: not that a commit happened, or what an agent had a while ago."""
+    source = stream(seed, "answer-faults")
+    faults = []
+    for number in range(1, source.choice((1, 2)) + 1):
+        at, lasts = source.uniform(SETTLED - 0.5, SETTLED + SPAN), source.uniform(1.0, 4.0)
+        if source.random() < 0.5:
+            kind, target = "commit-lost", f"c{source.randint(1, coordinators)}"
+            arguments = {"share": source.choice((0.2, 0.4))}
+        else:
+            kind, target, arguments = "late-replies", "GetStatus", {"by": source.choice((0.1, 0.3, 0.8))}
+        faults.append(Fault(f"w{number}", round(at, 3), round(lasts, 3), kind, target, tuple(arguments.items())))
+    return faults
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:

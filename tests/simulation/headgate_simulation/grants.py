@@ -6,7 +6,7 @@ anew, but never in an epoch and for a session that it had before: requests of th
 
 from __future__ import annotations
 
-from headgate_coordinator.catalog.inline import InlineDatabase
+from headgate_simulation.database import FastDatabase
 from headgate_simulation.violation import fail
 
 # An epoch, and the session that has it, if one has.
@@ -15,8 +15,10 @@ _GRANTS = "SELECT kind, key, epoch, session_uid FROM grants"
 
 
 class Grants:
-    def __init__(self, database: InlineDatabase) -> None:
+    def __init__(self, database: FastDatabase) -> None:
         self._raw = database.raw
+        self._writes = database.writes
+        self._seen = -1
         self._rows: list[tuple[str, str, int, str | None]] = []
         # By kind and key: the epoch and the session of those that are there.
         self.known: dict[tuple[str, str], Held] = {}
@@ -25,6 +27,10 @@ class Grants:
         self._deleted: set[tuple[str, str, int, str]] = set()
 
     def committed(self) -> None:
+        writes = self._writes["grants"]
+        if writes == self._seen:
+            return
+        self._seen = writes
         rows = self._raw.execute(_GRANTS).fetchall()
         if rows == self._rows:
             return

@@ -53,7 +53,8 @@ class Committer:
                 await self._client.pause()
             if source.random() < 0.4:
                 await read(self._log, self._client, self._group, self._place, self._topic, self._index)
-            await self._client.sleep(source.uniform(0.0, 2.0 * pace))
+            if not await self._client.goes_on(pace):
+                return
 
     async def commit(self, number: int, attempt: int) -> bool:
         """Whether it was acknowledged."""
@@ -114,7 +115,8 @@ class Member:
                 # It wants to read something else, so all join again.
                 joined, self._wants = False, self._wants + 1
                 continue
-            await self._client.sleep(self._client.source.uniform(0.0, 2.0 * pace))
+            if not await self._client.goes_on(pace):
+                break
         await asyncio.gather(*self._under_way)
         if self._id and self._client.source.random() < 0.7:
             leaving = [{"member_id": self._id, "group_instance_id": None}]

@@ -56,6 +56,10 @@ class GroupChecker:
         self._tick = 0
         self._groups: dict[str, tuple[int, int | None, str | None]] = {}
         self._offsets: dict[Place, tuple[str, int]] = {}
+        # Groups and offsets as they were read.
+        self._found: tuple[list[Any], list[Any]] = ([], [])
+        self._writes = log.world.database.writes
+        self._seen = -1
         self._tries: dict[str, Try] = {}
         self._registers: dict[Place, Register] = {}
         # By group and generation: who assigned, and which member has which partition.
@@ -107,7 +111,16 @@ class GroupChecker:
 
     def committed(self) -> None:
         self._tick += 1
-        before, self._groups = self._groups, {row[0]: row[1:] for row in self._raw.execute(_GROUPS)}
+        writes = self._writes["consumer_groups"] + self._writes["group_offsets"] + self._writes["grants"]
+        if writes == self._seen:
+            return
+        self._seen = writes
+        groups = self._raw.execute(_GROUPS).fetchall()
+        offsets = self._raw.execute(_OFFSETS).fetchall()
+        if (groups, offsets) == self._found:
+            return
+        self._found = (groups, offsets)
+        before, self._groups = self._groups, {row[0]: row[1:] for row in groups}
         for name, row in self._groups.items():
             was = before.get(name)
             if was == row:
@@ -116,7 +129,7 @@ class GroupChecker:
                 fail("generations only grow", f"group {name} was at {was[0]}, and is at {row[0]}", (name,))
             self._leads_alone(name)
         held, self._offsets = self._offsets, {}
-        for group, partition, tag, offset in self._raw.execute(_OFFSETS):
+        for group, partition, tag, offset in offsets:
             place = (group, partition)
             self._offsets[place] = (tag, offset)
             if held.get(place) != (tag, offset):

@@ -18,6 +18,8 @@ from typing import Any
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import HeadgateError
 from headgate_simulation.plan import Operation
+from headgate_simulation.reads import Reads
+from headgate_simulation.refusals import Refusals
 from headgate_simulation.store import Commit
 from headgate_simulation.violation import fail
 
@@ -33,6 +35,7 @@ NOT_FOUND = frozenset(
         "PHYSICAL_SOURCE_NOT_FOUND",
         "AGENT_NOT_FOUND",
         "NETWORK_LINK_NOT_FOUND",
+        "TOPIC_NOT_FOUND",
     }
 )
 CREATES = {
@@ -41,6 +44,7 @@ CREATES = {
     "create_logical_source": "LOGICAL_SOURCE",
     "create_physical_source": "PHYSICAL_SOURCE",
     "create_agent": "AGENT",
+    "declare_topic": "TOPIC",
 }
 DROPS = {
     "drop_query": "QUERY",
@@ -50,6 +54,7 @@ DROPS = {
     "drop_logical_source": "LOGICAL_SOURCE",
     "drop_physical_source": "PHYSICAL_SOURCE",
     "drop_agent": "AGENT",
+    "drop_topic": "TOPIC",
 }
 FIELDS = {
     "QUERY": "query",
@@ -57,12 +62,17 @@ FIELDS = {
     "LOGICAL_SOURCE": "logical_source",
     "PHYSICAL_SOURCE": "physical_source",
     "AGENT": "agent",
+    "TOPIC": "topic",
 }
 # What a bundle creates under the name that it says.
 _BUNDLED = frozenset({"create_query", "create_sink", "create_logical_source"})
 _ENDED = (catalog.QUERY_STATE_STOPPED, catalog.QUERY_STATE_TERMINATED, catalog.QUERY_STATE_FAILED)
 # More slots than any generated query takes on one agent.
 PLENTY = 5
+
+
+# Kinds of which two of one name are never there together.
+NAMED = frozenset({"AGENT", "LOGICAL_SOURCE", "PHYSICAL_SOURCE", "SINK", "QUERY", "TOPIC"})
 
 
 @dataclass(slots=True)
@@ -82,6 +92,8 @@ class Asked:
 
     operation: Operation
     began: int
+    # The last revision when it began.
+    revision: int
     ended: int | None = None
     response: Any = None
     error: HeadgateError | None = None
@@ -94,9 +106,12 @@ class Asked:
 
 
 class History:
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals) -> None:
         self.tick = 0
+        self._refusals = refusals
         self.asked: dict[str, Asked] = {}
+        self._reads = Reads()
+        self._uids: set[str] = set()
         self._tenures: dict[tuple[str, str], list[Tenure]] = {}
         self._versions: dict[str, list[tuple[int, Any]]] = {}
         self._answered_uids: dict[str, str] = {}
@@ -107,7 +122,7 @@ class History:
 
     def began(self, operation: Operation) -> Asked:
         self.tick += 1
-        asked = self.asked[operation.id] = Asked(operation, self.tick)
+        asked = self.asked[operation.id] = Asked(operation, self.tick, self._reads.revision)
         return asked
 
     def ended(self, asked: Asked, response: Any, error: HeadgateError | None) -> None:
@@ -129,6 +144,8 @@ class History:
         cause, tick = arrival
         asked = self.asked.get(cause)
         reason = error.reason.name
+        if asked is not None:
+            self._refusals.refused(asked.operation, tick, error)
         if asked is None or not asked.operation.with_request_id or reason in PERHAPS or reason in LATER:
             return
         if asked.happened is not None and asked.happened < tick:
@@ -139,18 +156,28 @@ class History:
         self.tick += 1
         if commit.revision is None:
             return
+        self._reads.committed(commit)
+        self._refusals.committed(self.tick, commit.revision.changes)
         asked = self.asked.get(commit.cause)
         if asked is not None:
             asked.commits += 1
             asked.happened = asked.happened or self.tick
             self._check_commit(asked, commit)
         for change in commit.revision.changes:
+            if change.before is None:
+                if change.uid in self._uids:
+                    fail("what is gone stays gone", f"{change.kind} {change.uid} came to be twice", (change.uid,))
+                self._uids.add(change.uid)
             if change.kind == "AGENT":
                 self._agent(change.uid, change.after)
             if change.kind == "FRAGMENT":
                 continue
             tenures = self._tenures.setdefault((change.kind, change.name), [])
             if change.before is None:
+                if tenures and tenures[-1].until is None and change.kind in NAMED:
+                    fail(
+                        "a name is taken once", f"{change.kind} {change.name} came to be beside another", (change.name,)
+                    )
                 tenures.append(Tenure(change.uid, self.tick))
             elif change.after is None:
                 tenures[-1].until = self.tick
@@ -213,6 +240,8 @@ class History:
             self._check_found(asked, DROPS[operation.kind], reason, about)
         elif operation.kind in ("bundle", "setup") and not reason:
             self._check_bundle(asked, about)
+        elif operation.kind in ("list_queries", "snapshot") and not reason:
+            self._reads.check(operation, asked.revision, asked.response)
 
     def _check_bundle(self, asked: Asked, about: tuple[str, ...]) -> None:
         """Everything that an accepted bundle creates came to be at the same moment."""

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate_simulation import log_planted, planted, watch_planted
+from headgate_simulation import (
+    failure_planted,
+    journal_planted,
+    log_planted,
+    planted,
+    store_planted,
+    use_planted,
+    watch_planted,
+)
 from headgate_simulation.generate import generate, has_log
 from headgate_simulation.planted import Planted, plant
+from headgate_simulation.pool import warm_up
 from headgate_simulation.world import run
 
-PLANTED: tuple[Planted, ...] = (*planted.PLANTED, *watch_planted.PLANTED, *log_planted.PLANTED)
+PLANTED: tuple[Planted, ...] = (
+    *planted.PLANTED,
+    *watch_planted.PLANTED,
+    *store_planted.PLANTED,
+    *journal_planted.PLANTED,
+    *failure_planted.PLANTED,
+    *use_planted.PLANTED,
+    *log_planted.PLANTED,
+)
 # A planted bug that takes more seeds than this counts as not found.
 WITHIN = 300
 
@@ -45,5 +63,6 @@ def hunt(name: str) -> Finding:
 
 def hunt_all(jobs: int, names: Sequence[str] | None = None) -> Iterator[Finding]:
     wanted = [one.name for one in PLANTED] if names is None else list(names)
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    warm_up()
+    with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(hunt, wanted, chunksize=1)

@@ -11,18 +11,21 @@ To add an invariant: write a method that takes what changed and calls `fail` wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
-from headgate_coordinator.catalog.inline import InlineDatabase
 from headgate_coordinator.catalog.tx import Change
 from headgate_coordinator.query.transitions import FRAGMENT_TRANSITIONS, QUERY_ENDED, QUERY_TRANSITIONS
+from headgate_simulation.database import FastDatabase
 from headgate_simulation.edges import Edges
+from headgate_simulation.failures import Failures
 from headgate_simulation.grants import Grants
+from headgate_simulation.memory import Memory
+from headgate_simulation.places import Places
 from headgate_simulation.store import Commit
 from headgate_simulation.truth import Truth
 from headgate_simulation.violation import fail
@@ -119,14 +122,18 @@ class Mirror:
 
 
 class Checker:
-    def __init__(self, database: InlineDatabase, truth: Truth) -> None:
+    def __init__(self, database: FastDatabase, truth: Truth, now: Callable[[], float]) -> None:
         self.mirror = Mirror()
+        self._failures = Failures(database, self.mirror, truth, now)
         self.edges = Edges(database, self.mirror)
         self.grants = Grants(database)
+        self.places = Places(self.mirror, self.edges)
+        self._memory = Memory(database)
         self.revision = 0
         # What each revision changed, as watchers are to be told of it.
         self.told: dict[int, list[Told]] = {}
         self.commits = 0
+        self._full_at = FULL_EVERY
         self._database = database
         self._truth = truth
         self._story_read = 0
@@ -135,6 +142,8 @@ class Checker:
         # Processes whose agent was dropped, and what agents said that they have forgotten.
         self._dropped: set[str] = set()
         self._forgotten: dict[tuple[str, str], int] = {}
+        # The last term in which they were told to.
+        self._forgotten_in: dict[tuple[str, str], int] = {}
         # The highest term that an agent has obeyed, and the highest epoch of a fragment that it was told of.
         self._terms: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
@@ -161,7 +170,11 @@ class Checker:
             for change in changes:
                 self.mirror.apply(change)
             self._after(changes, before)
-        if self.commits % FULL_EVERY == 0:
+
+    def settled(self) -> None:
+        """A commit is complete, with all operations that share it."""
+        if self.commits >= self._full_at:
+            self._full_at = self.commits + FULL_EVERY
             self.everything()
 
     def _one_leader(self, commit: Commit) -> None:
@@ -201,6 +214,8 @@ class Checker:
         """A process whose agent was dropped is shut out for good."""
         if before is not None and before.incarnation and (after is None or not after.incarnation):
             self._dropped.add(before.incarnation)
+        if before is not None and (after is None or not after.incarnation):
+            self._failures.dropped(before.name)
         if after is not None and after.incarnation in self._dropped:
             fail("a dropped process stays out", f"{after.incarnation} is back as agent {change.name}", (change.name,))
         comes_in = after is not None and after.incarnation and (before is None or not before.incarnation)
@@ -210,6 +225,8 @@ class Checker:
 
     def _query_transition(self, change: Change, before: Any, after: Any) -> None:
         about = (change.name, change.uid)
+        if after is not None:
+            self._failures.changed(before, after)
         if before is None:
             if after.state != catalog.QUERY_STATE_PENDING:
                 fail("legal transitions", f"query {change.name} begins {QUERY_STATES[after.state]}", about)
@@ -323,8 +340,10 @@ class Checker:
             now: Any = change.after
             if change.kind == "AGENT":
                 agents[change.name] = None
-                for uid in mirror.fragments_on.get(change.name, ()):
-                    queries[mirror.by_kind["FRAGMENT"][uid].query_uid] = None
+                # What is asked of queries is asked of their agents' life and place, not of how full these are.
+                if _lives(before[change.uid]) != _lives(now):
+                    for uid in mirror.fragments_on.get(change.name, ()):
+                        queries[mirror.by_kind["FRAGMENT"][uid].query_uid] = None
             elif change.kind == "QUERY":
                 queries[change.uid] = None
             elif change.kind == "TOPIC":
@@ -337,10 +356,11 @@ class Checker:
                         queries[side.query_uid] = None
                 if was is not None:
                     self._runs(was, now, follows=change.uid in followers)
-                if now is not None and (was is None or was.agent != now.agent):
+                if now is not None and (was is None or was.agent != now.agent or now.slots_held > was.slots_held):
                     self._placement(now)
                 if now is not None and (was is None or (was.state, was.epoch) != (now.state, now.epoch)):
                     self._confirmed(now)
+        self.places.changed(changes)
         for name in agents:
             self._capacity(name)
         for uid in queries:
@@ -356,6 +376,7 @@ class Checker:
                 f"fragment {fragment.ordinal} of {fragment.query} was placed on {fragment.agent}, which is {state}",
                 (fragment.query, fragment.query_uid, fragment.uid, fragment.agent),
             )
+        self.places.placed(fragment)
 
     def _confirmed(self, fragment: Any) -> None:
         """The catalog calls running, or complete, only what an agent really ran, or completed, in that epoch."""
@@ -460,15 +481,34 @@ class Checker:
         if method != "StopFragment":
             self._epochs[agent, uid] = max(self._epochs.get((agent, uid), 0), epoch)
         if method == "UnregisterFragment":
-            self._forgotten[agent, uid] = max(self._forgotten.get((agent, uid), 0), epoch)
+            self.forgot(agent, uid, epoch, term)
             for run in self._truth.runs_of(uid):
                 if run.agent == agent and run.epoch <= epoch:
                     fail("unregistered means gone", f"{run} still runs, though {agent} said it is gone", (agent, uid))
 
-    def remembered(self, agent: str, known: dict[str, int]) -> None:
-        """What an agent said yes to, its next process knows: by uid, the highest epoch that it was told of."""
+    def forgot(self, agent: str, uid: str, epoch: int, term: int) -> None:
+        """An agent has forgotten a fragment for certain, whether or not anybody was told: also because it was dropped,
+        or by a command whose caller did not wait."""
+        self._forgotten[agent, uid] = max(self._forgotten.get((agent, uid), 0), epoch)
+        self._forgotten_in[agent, uid] = max(self._forgotten_in.get((agent, uid), 0), term)
+
+    def disk_lost(self, agent: str) -> None:
+        """What an agent said yes to is gone with its disk, and nothing of it is asked of its next process."""
+        self._terms.pop(agent, None)
+        for known in (self._epochs, self._forgotten, self._forgotten_in, self._reached):
+            for key in [key for key in known if key[0] == agent]:
+                del known[key]
+
+    def remembered(self, agent: str, term: int, known: dict[str, int]) -> None:
+        """What an agent said yes to, its next process knows: by uid, the highest epoch that it was told of. What was
+        forgotten in an earlier term than the one it knows needs not be: commands of that term are refused."""
+        if term < self._terms.get(agent, 0):
+            fail("yes is durable", f"{agent} obeyed term {self._terms[agent]}, its next process knows {term}", (agent,))
         for (name, uid), epoch in self._epochs.items():
             if name == agent and known.get(uid, 0) < epoch:
+                key = (name, uid)
+                if self._forgotten.get(key, 0) >= epoch and self._forgotten_in[key] < term:
+                    continue
                 text = f"{agent} said yes to epoch {epoch} of {uid}, and its next process knows {known.get(uid)}"
                 fail("yes is durable", text, (agent, uid))
 
@@ -496,6 +536,7 @@ class Checker:
                 fail("history is true", f"{table}: {lost} not in the history, {extra} only there", (*lost, *extra))
         self._rows()
         self._stories()
+        self._memory.check()
         for name in self.mirror.agents_by_name:
             self._capacity(name)
         for uid in self.mirror.by_kind["QUERY"]:
@@ -577,3 +618,7 @@ def _same(known: Message | None, told: Message | None) -> bool:
     if known is None or told is None:
         return known is told
     return known is told or known == told
+
+
+def _lives(agent: Any) -> tuple[object, ...] | None:
+    return None if agent is None else (agent.state, agent.address, agent.incarnation)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka.config import GroupLimits, KafkaConfig
 from headgate_agent.kafka.port import make_groups, make_offsets
+from headgate_agent.leaving import LeavingLog
 from headgate_agent.log import ring
 from headgate_agent.log.block_cache import BlockCache
 from headgate_agent.log.broker import Broker, BrokerSettings, World
@@ -53,11 +53,14 @@ UPKEEP = UpkeepSettings(
     merge_below=1 << 20,
     delete_grace=6.0,
     orphan_interval=4.0,
-    orphan_grace=20.0,
+    orphan_grace=10.0,
     wal_interval=1.0,
 )
+# For when all is healed and nothing that was sent before can still come: then an orphan is one for certain, as soon as
+# it is seen twice.
+QUICK_ORPHAN_GRACE = 1.0
 BACKOFF = Backoff(initial=0.1, cap=1.0)
-KAFKA = KafkaConfig(groups=GroupLimits(catalog_timeout=1.5))
+KAFKA = KafkaConfig(groups=GroupLimits(catalog_timeout=1.5, initial_rebalance_delay=0.0))
 LEAVE_TIMEOUT = LogConfig().leave_timeout
 
 # A place on the ring is computed once for all runs of a process: it is pure, and agents have the same names in all.
@@ -71,6 +74,7 @@ class AgentLog:
     broker: Broker
     groups: Groups
     member: Member
+    upkeep: Upkeep
     services: list[Service]
     tasks: list[asyncio.Task[None]]
 
@@ -81,12 +85,13 @@ class AgentLog:
         await self.groups.close()
         await self.broker.close()
 
-    async def leave(self) -> None:
-        """While its session lives: others take over what it leads."""
-        await self.broker.leave()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_TIMEOUT):
-                await self.groups.leave()
+    def hurry(self, settings: UpkeepSettings) -> None:
+        """Grace times are these from now on."""
+        self.upkeep._settings = settings
+
+    @property
+    def leaving(self) -> LeavingLog:
+        return LeavingLog(self.broker, self.groups, LEAVE_TIMEOUT)
 
 
 async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volume_id: str, member: Member) -> AgentLog:
@@ -111,7 +116,9 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
         catalog=LogCatalog(member.coordinators, source=environment.random, backoff=BACKOFF),
         world=World(
             wal=Wal(
-                SimulatedWalFiles(disk, environment, log.wal_faults[name], process.crash, process.pause),
+                SimulatedWalFiles(
+                    disk, environment, log.wal_faults[name], process.crash, lambda: log.writes_ahead(name)
+                ),
                 file_bytes=plan.wal_file_bytes,
             ),
             objects=objects,
@@ -119,7 +126,8 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
             clock=environment.clock,
             ids=environment.ids,
             source=environment.random,
-            memory=Memory(plan.tail_bytes, 1 << 20),
+            # So little for stages that some are read from the write-ahead log when they are committed.
+            memory=Memory(plan.tail_bytes, 1 << 20, plan.tail_bytes // 16),
             work=work,
             metrics=metrics,
         ),
@@ -142,7 +150,7 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
         name,
         broker.view,
         member.coordinators,
-        lambda: member.session,
+        broker.certainty,
         KAFKA,
         clock=environment.clock,
         source=environment.random,
@@ -160,16 +168,23 @@ async def open_log(log: LogWorld, environment: Environment, disk: WalDisk, volum
         broker,
         groups,
         member,
+        upkeep,
         [service, EdgeService(broker, environment.clock), port],
         [
-            _supervised(log, name, broker.view.run()),
-            _supervised(log, name, broker.run()),
-            _supervised(log, name, upkeep.run()),
+            _supervised(log, name, _joined(member, broker.view.run)),
+            _supervised(log, name, _joined(member, broker.run)),
+            _supervised(log, name, _joined(member, upkeep.run)),
             _supervised(log, name, groups.run()),
         ],
     )
     log.opened(name, environment.domain, opened)
     return opened
+
+
+async def _joined(member: Member, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """As in production: what lets go of data begins when it is certain which catalog knows it."""
+    await member.joined()
+    await run()
 
 
 def _supervised(log: LogWorld, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.log import v1 as api
@@ -17,14 +18,15 @@ from headgate_agent.log.record_batch import HEADER_BYTES, encode
 from headgate_agent.log.records import PlainRecord, pack
 from headgate_common.dispatch import Method, methods
 from headgate_common.errors import HeadgateError
+from headgate_simulation.calls import CAUSE
 from headgate_simulation.group_clients import Committer, Member
 from headgate_simulation.log_edges import EdgeWriter, create_pinned
 from headgate_simulation.log_promises import Record, records_of
+from headgate_simulation.log_streams import ProduceStream
 from headgate_simulation.loop import Domain
 from headgate_simulation.plan import Operation
 from headgate_simulation.processes import EPOCH
 from headgate_simulation.streams import stream
-from headgate_simulation.transport import CAUSE
 from headgate_simulation.violation import fail
 
 if TYPE_CHECKING:
@@ -38,11 +40,16 @@ METHODS: dict[str, Method] = {
         "CreateProducerId"
     ],
 }
-# The timestamp of records, in milliseconds: retention is by the clocks of people, which move in a run.
+# The timestamp of records, in milliseconds; where their topic keeps them for less than a day, it is that of the moment.
+DAY = 86_400
 NOW = int(EPOCH.timestamp() * 1000)
 TIMEOUT = 3.0
 # How long a consumer's request waits for records.
 LONG_POLL = 2.0
+# Once nothing is wrong any more, nobody does more than this many things of a kind, nor waits longer between them: it
+# shows that all goes on, and the rest would be the same again.
+LAST = 3
+LAST_PACE = 0.1
 
 
 class LogClient:
@@ -58,6 +65,7 @@ class LogClient:
         self._coordinators = world.coordinator_addresses()
         self._agents = [spec.address for spec in world.plan.agents]
         self._turn = self.source.randrange(8)
+        self._last = LAST
         # Where partitions are led, as far as it was told.
         self._leaders: dict[tuple[str, int], str] = {}
 
@@ -75,19 +83,29 @@ class LogClient:
             await self.pause()
 
     async def call(self, address: str, method: str, request: Any, timeout: float = TIMEOUT) -> Any:
+        world = self.log.world
+        # What was lost before all was healed is not waited for much longer.
+        timeout = min(timeout, max(LONG_POLL, world.plan.heals - world.loop.time()) + TIMEOUT)
         return await self.call_method(address, METHODS[method], request, timeout)
 
     async def call_method(self, address: str, method: Method, request: Any, timeout: float = TIMEOUT) -> Any:
         return await self._transport.call(address, method, request, timeout=timeout)
+
+    def converse(self, address: str, method: str, requests: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+        return self._transport.converse(address, METHODS[method], requests, timeout=None)
 
     def anyone(self) -> str:
         """The address of the agent whose turn it is."""
         self._turn += 1
         return self._agents[self._turn % len(self._agents)]
 
-    @staticmethod
-    async def sleep(seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def goes_on(self, pace: float) -> bool:
+        """Waits between one thing and the next. False where it has done enough."""
+        if self.log.world.healed:
+            pace = min(pace, LAST_PACE)
+            self._last -= 1
+        await asyncio.sleep(self.source.uniform(0.0, 2.0 * pace))
+        return self._last > 0
 
     @staticmethod
     def no_defect(error: HeadgateError) -> None:
@@ -122,6 +140,7 @@ class LogClients:
         self.kinds = {
             "create_topic": self._create_topic,
             "produce": self._produce,
+            "produce_stream": self._produce,
             "produce_records": self._produce_records,
             "write_edge": self._write_edge,
             "consume": self._consume,
@@ -137,6 +156,8 @@ class LogClients:
         self.committed: dict[str, tuple[str, int]] = {}
         # Producers that lost what had been acknowledged, with the consent of an operator, and began anew.
         self.restarted: set[str] = set()
+        # How often each record was sent and not refused for certain, of producers whose retries the log cannot know.
+        self.sent: Counter[str] = Counter()
 
     async def perform(self, operation: Operation) -> None:
         client = LogClient(self._log, operation)
@@ -168,6 +189,8 @@ class LogClients:
         settings.linger.FromMilliseconds(_int(operation["linger"]))
         settings.segment_age.FromMilliseconds(_int(operation["segment_age"]))
         settings.segment_bytes = _int(operation["segment_bytes"])
+        if operation.get("retention"):
+            settings.retention.FromMilliseconds(_int(operation["retention"]))
         if operation.get("pinned"):
             self.topic(name).set_result(await create_pinned(client, name, settings, str(operation["pinned"])))
             return
@@ -195,13 +218,17 @@ class LogClients:
             )
             while True:
                 client.learn(topic, index, "")
+                self.sent.update(values)
                 try:
                     await client.call(client.leader(topic, index), "ProduceRecords", request, operation.timeout)
                     break
                 except HeadgateError as error:
                     _no_defect(error)
+                    if error.reason.name in _NOT_STORED:
+                        self.sent.subtract(values)
                 await client.pause()
-            await asyncio.sleep(client.source.uniform(0.0, 2.0 * _float(operation["pace"])))
+            if not await client.goes_on(_float(operation["pace"])):
+                return
 
     async def _write_edge(self, client: LogClient, operation: Operation) -> None:
         topic = await self.known_topic(str(operation["topic"]))
@@ -276,6 +303,7 @@ class Producer:
         self._topic = topic
         self._index = _int(operation["partition"])
         self._idempotent = bool(operation["idempotent"])
+        self._stream = ProduceStream(client) if operation.kind == "produce_stream" else None
         self._id = -1
         self._sequence = 0
         self._made = 0
@@ -290,7 +318,10 @@ class Producer:
             count = min(left, source.randint(1, 3) if self._idempotent else 1)
             left -= count
             await self._send([self._batch(source.randint(1, 3)) for _ in range(count)])
-            await asyncio.sleep(source.uniform(0.0, 2.0 * _float(operation["pace"])))
+            if not await self._client.goes_on(_float(operation["pace"])):
+                break
+        if self._stream is not None:
+            await self._stream.close(operation.timeout)
 
     async def _begin(self) -> None:
         answer = await self._client.ask_coordinator("CreateProducerId", api.CreateProducerIdRequest())
@@ -310,24 +341,36 @@ class Producer:
                 parts=[api.ProducePart(topic_uid=topic.uid, partition=index, batches=data) for _, data in waiting]
             )
             address = client.leader(topic, index)
+            if not self._idempotent:
+                self._clients.sent.update(value for values, _ in waiting for value in values)
             try:
-                answer = await client.call(address, "Produce", request, self._operation.timeout)
+                answered = await self._produce(address, request)
             except HeadgateError as error:
                 _no_defect(error)
                 client.learn(topic, index, "")
             else:
-                head = answer.parts[0]
+                head = answered[0]
                 if head.error_reason == "SEQUENCE_REFUSED":
                     await self._begin_anew(head.error_message)
                     waiting = self._encoded([values for values, _ in waiting])
                     continue
-                for part in answer.parts:
+                for (values, _), part in zip(waiting, answered, strict=False):
                     if part.error_reason:
                         _no_defect_reason(part.error_reason, part.error_message)
+                        if not self._idempotent and part.error_reason in _NOT_STORED:
+                            self._clients.sent.subtract(values)
                 client.learn(topic, index, head.leader_address if head.error_reason else address)
-                waiting = [one for one, part in zip(waiting, answer.parts, strict=True) if part.error_reason]
+                refused = [one for one, part in zip(waiting, answered, strict=False) if part.error_reason]
+                waiting = refused + waiting[len(answered) :]
             if waiting:
                 await client.pause()
+
+    async def _produce(self, address: str, request: api.ProduceRequest) -> Sequence[api.ProducedPart]:
+        timeout = self._operation.timeout
+        if self._stream is not None:
+            return await self._stream.produce(address, request, timeout)
+        answer: api.ProduceResponse = await self._client.call(address, "Produce", request, timeout)
+        return answer.parts
 
     async def _begin_anew(self, message: str) -> None:
         """The log knows less of this producer than it acknowledged."""
@@ -343,11 +386,14 @@ class Producer:
 
     def _encoded(self, batches: Sequence[list[str]]) -> list[tuple[list[str], bytes]]:
         made = []
+        now = NOW
+        if self._topic.settings.retention.seconds < DAY:
+            now += int(self._clients._log.world.loop.time() * 1000)
         for values in batches:
-            (plain,) = pack([PlainRecord(None, value.encode(), NOW) for value in values], 1 << 20)
+            (plain,) = pack([PlainRecord(None, value.encode(), now) for value in values], 1 << 20)
             if self._idempotent:
                 producer = (self._id, 0, self._sequence)
-                plain = bytes(encode(plain[HEADER_BYTES:], len(values), timestamp=NOW, producer=producer))
+                plain = bytes(encode(plain[HEADER_BYTES:], len(values), timestamp=now, producer=producer))
                 self._sequence += len(values)
             made.append((values, plain))
         return made
@@ -403,6 +449,8 @@ class Consumer:
                 self.position = record.offset + 1
 
 
+# What a server says of records of which nothing is stored.
+_NOT_STORED = frozenset({"NOT_LEADER", "LEASE_CONFLICT", "STALE_EPOCH", "WAL_UNAVAILABLE", "UNKNOWN_PARTITION"})
 # What a server says of a defect of its own.
 _DEFECTS = frozenset({"INTERNAL", "DATA_DAMAGED", "CORRUPT_BATCH", "RECORDS_REFUSED", "RECORD_TOO_LARGE"})
 

@@ -100,13 +100,14 @@ class SimulatedWalFiles:
         environment: Environment,
         faults: WalFaults,
         die: Callable[[], None],
-        pause: Callable[[], None],
+        in_the_middle: Callable[[], None],
     ) -> None:
+        """`in_the_middle` is called when a write is on its way to the disk and not there for certain."""
         self._disk = disk
         self._environment = environment
         self._faults = faults
         self._die = die
-        self._pause = pause
+        self._in_the_middle = in_the_middle
         self._last = 0.0
 
     async def numbers(self) -> Sequence[int]:
@@ -116,6 +117,12 @@ class SimulatedWalFiles:
     async def read(self, number: int) -> bytes:
         await self._turn()
         return self._disk.files[number].data
+
+    async def read_part(self, number: int, position: int, length: int) -> bytes:
+        await self._turn()
+        if number not in self._disk.files:
+            raise FileNotFoundError(f"there is no file {number}")
+        return self._disk.files[number].data[position : position + length]
 
     async def create(self, number: int) -> None:
         await self._turn()
@@ -132,18 +139,21 @@ class SimulatedWalFiles:
             self._dies()
         file, data = self._disk.files[number], b"".join(buffers)
         if self._faults.full:
-            file.put(position, data[: self._environment.random.randrange(len(data) + 1)])
+            file.put(position, data[: self._left_of(len(data))])
             raise OSError("no space is left on the simulated disk")
         file.put(position, data)
-        if self._faults.pauses:
-            self._faults.pauses = False
-            self._pause()
+        self._in_the_middle()
         await self._turn()
         if self._faults.dies == "unsynced":
             self._dies()
         file.unsure = None
         if self._faults.dies == "synced":
             self._dies()
+
+    def _left_of(self, length: int) -> int:
+        """How much of a write that fails is in the file. A disk that breaks often does so when all of it is."""
+        source = self._environment.random
+        return length if self._faults.broken and source.random() < 0.5 else source.randrange(length + 1)
 
     async def cut(self, number: int, size: int) -> None:
         await self._turn()

@@ -72,7 +72,8 @@ class EdgeWriter:
                 return False
             self.numbers += sum(len(values) for values in self._values)
             self._batch += 1
-            await self._client.sleep(self._source.uniform(0.0, 2.0 * pace))
+            if not await self._client.goes_on(pace):
+                break
         return self._topic.name not in self._client.log.checker.given_up
 
     async def _write(self) -> None:

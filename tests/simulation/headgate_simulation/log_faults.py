@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from headgate_simulation.log_world import LogWorld
     from headgate_simulation.world import World
 
+Strike = Callable[["World", Fault], None]
+
 # The object store as the target of a fault that all agents see.
 STORE = "store"
 
@@ -92,18 +94,39 @@ def _restart(world: World, fault: Fault) -> None:
         process.start()
 
 
-EVENTS: dict[str, Callable[[World, Fault], None]] = {
+def _at_next_write(world: World, fault: Fault) -> None:
+    assert world.log is not None
+    world.log.next_write = fault
+
+
+def _at_next_answer(world: World, fault: Fault) -> None:
+    assert world.log is not None
+    world.log.next_answer = fault
+
+
+def _no_more(world: World, fault: Fault) -> None:
+    """Whoever was struck comes back in its own time."""
+    assert world.log is not None
+    if world.log.next_write is fault:
+        world.log.next_write = None
+    if world.log.next_answer is fault:
+        world.log.next_answer = None
+
+
+EVENTS: dict[str, Strike] = {
     "power": _power,
     "disk-lost": _disk_lost,
     "crash-at-wal": _crash_at_wal,
     "crash-at-upload": _crash_at_upload,
 }
-_PAUSES: dict[str, Callable[[World, Fault], None]] = {
+_OF_ANY_AGENT: dict[str, Strike] = {"pause-at-next-wal": _at_next_write, "crash-at-next-answer": _at_next_answer}
+_PAUSES: dict[str, Strike] = {
     "pause-at-wal": _pause_at_wal,
     "pause-at-upload": _pause_at_upload,
 }
-AFTER: dict[str, Callable[[World, Fault], None]] = {
+AFTER: dict[str, Strike] = {
     **dict.fromkeys(EVENTS, _restart),
     **dict.fromkeys(_PAUSES, _resume),
+    **dict.fromkeys(_OF_ANY_AGENT, _no_more),
 }
-EVENTS |= _PAUSES
+EVENTS |= _PAUSES | _OF_ANY_AGENT

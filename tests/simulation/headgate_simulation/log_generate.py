@@ -4,11 +4,12 @@ the object store while they go on. Queries have plans of their own (`generate.py
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from headgate_simulation.fault_plans import FaultKinds, Moment, around, late
+from headgate_simulation.fault_plans import FaultKinds, Moment, around, between_agents, clocks, late
 from headgate_simulation.group_generate import groups
-from headgate_simulation.plan import AgentSpec, Fault, LogPlan, Operation, Plan, Weather
+from headgate_simulation.plan import ANY_AGENT, AgentSpec, Fault, LogPlan, Operation, Plan, Weather
 from headgate_simulation.streams import stream
 
 # Before this, the cluster forms and topics are made, without faults.
@@ -21,6 +22,10 @@ TOGETHER = 0.5
 # Shares of plans in which one topic is an edge, and in which one is an edge that is pinned to an agent.
 EDGES = 0.4
 PINNED = 0.35
+# Share of plans in which a producer sends over a stream.
+STREAMING = 0.4
+# Share of plans in which a topic keeps records for less than the run.
+RETENTION = 0.2
 
 
 def generate(seed: int) -> Plan:
@@ -30,16 +35,21 @@ def generate(seed: int) -> Plan:
     moments = [Moment(source.uniform(SETTLED, SETTLED + SPAN), source.choice(agents).name) for _ in range(MOMENTS)]
     operations = _Operations(source, agents, moments)
     operations.workload()
-    weather = _weather(source)
+    weather = with_slow_commits(seed, _weather(source))
     faults = _FAULTS.draw(source, agents, coordinators, moments)
     lateness = stream(seed, "late")
     moves = [Moment(made.at, str(made["name"])) for made in operations.made if made.kind in ("join", "leave")]
     faults += late(lateness, moves or moments)
+    faults += clocks(seed, agents, coordinators, _FAULTS.between) + between_agents(seed, agents, _FAULTS.between)
     consuming, delays = groups(seed, agents, operations.made, (SETUP + 0.5, SETTLED + SPAN))
-    operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents)]
+    operations.made = _with_retention(stream(seed, "retention"), operations.made)
+    streaming = _streaming(stream(seed, "produce-stream"), operations.made)
+    operations.made += [*consuming, *_pinned_edge(stream(seed, "pinned-edge"), agents), *streaming]
     faults += delays + _short_of_room(stream(seed, "room"), agents)
     # Where a call may come late, leaders often stop and lead again before it comes.
-    unsteady = any(fault.kind == "late-requests" for fault in faults)
+    unsteady = any(fault.kind in ("late-requests", "late-next") for fault in faults)
+    session_ttl = lateness.choice((1.5, 2.0) if unsteady else (1.5, 2.0, 6.0))
+    faults += _next_to_write(stream(seed, "next-to-write"), session_ttl)
     return Plan(
         seed=seed,
         agents=agents,
@@ -51,7 +61,7 @@ def generate(seed: int) -> Plan:
         faults=tuple(faults),
         heals=SETTLED + SPAN + 1.0,
         log=LogPlan(
-            session_ttl=lateness.choice((1.5, 2.0) if unsteady else (1.5, 2.0, 6.0)),
+            session_ttl=session_ttl,
             doubt=lateness.choice((0.0, 0.0, 1.0) if unsteady else (0.0, 1.0, 4.0)),
             object_delay=source.choice((0.005, 0.05, 0.3)),
             object_timeout=source.choice((0.5, 2.0)),
@@ -61,6 +71,28 @@ def generate(seed: int) -> Plan:
             merge_least=source.choice((2, 4, 16)),
         ),
     )
+
+
+def with_slow_commits(seed: int, weather: Weather) -> Weather:
+    """In some plans commits take so long that several operations share one."""
+    return replace(weather, commit_delay=stream(seed, "commit-delay").choice((0.0, 0.0, 0.0, 0.15)))
+
+
+def _next_to_write(source: random.Random, session_ttl: float) -> list[Fault]:
+    """Whoever writes next stands still in the middle of it, for about as long as a session lives, or longer; or dies
+    when all is stored, before it says so, to another agent or to anybody."""
+    made = []
+    for number in range(1, source.choice((2, 3, 4)) + 1):
+        at = round(source.uniform(SETTLED, SETTLED + SPAN), 3)
+        arguments: dict[str, object]
+        if number % 2:
+            kind = "pause-at-next-wal"
+            arguments = {"away": session_ttl * source.choice((1.0, 2.0)) * source.uniform(0.7, 1.4)}
+        else:
+            kind = "crash-at-next-answer"
+            arguments = {"away": source.uniform(0.1, 1.0), "passed_on": source.random() < 0.7}
+        made.append(Fault(f"v{number}", at, 3.0, kind, ANY_AGENT, tuple(arguments.items())))
+    return made
 
 
 def _short_of_room(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[Fault]:
@@ -94,6 +126,35 @@ def _pinned_edge(source: random.Random, agents: tuple[AgentSpec, ...]) -> list[O
         given = (("topic", "p1"), *own.items())
         made.append(Operation(id=f"p{number}", at=at, client=1, kind=kind, arguments=given, timeout=3.0))
     return made
+
+
+def _with_retention(source: random.Random, operations: list[Operation]) -> list[Operation]:
+    """Now and then a topic that keeps records for seconds, by the clock of its leader."""
+    if source.random() >= RETENTION:
+        return operations
+    topic = source.choice([one for one in operations if one.kind == "create_topic" and str(one["topic"]) != "e1"])
+    kept = replace(topic, arguments=(*topic.arguments, ("retention", source.choice((2000, 5000)))))
+    return [kept if one is topic else one for one in operations]
+
+
+def _streaming(source: random.Random, operations: Sequence[Operation]) -> list[Operation]:
+    """A producer that sends over a stream, to a partition of a topic that the plan has."""
+    topics = [one for one in operations if one.kind == "create_topic" and str(one["topic"]).startswith("t")]
+    if source.random() >= STREAMING:
+        return []
+    topic = source.choice(topics)
+    count = topic["partitions"]
+    assert isinstance(count, int)
+    arguments = {
+        "topic": topic["topic"],
+        "partition": source.randrange(count),
+        "batches": source.choice((10, 20, 30)),
+        "pace": source.choice((0.1, 0.4)),
+        "idempotent": source.random() < 0.7,
+    }
+    at = round(SETUP + source.uniform(0.5, 4.0), 3)
+    timeout = source.choice((1.0, 3.0, 8.0))
+    return [Operation("s1", at, 1, "produce_stream", tuple(arguments.items()), timeout=timeout)]
 
 
 def _agents(source: random.Random) -> tuple[AgentSpec, ...]:
@@ -198,7 +259,7 @@ class _Operations:
 
     def _producer(self, topic: str, index: int) -> None:
         source = self._source
-        kind = source.choice(("produce", "produce", "produce", "produce_records"))
+        kind = source.choice(("produce", "produce", "produce", "produce_records", "produce_records"))
         arguments: dict[str, object] = {
             "topic": topic,
             "partition": index,

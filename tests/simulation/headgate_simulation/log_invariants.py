@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headgate_agent.log.contract import PartitionKey
 from headgate_agent.log.partition import Partition
 from headgate_agent.log.record_batch import headers
+from headgate_coordinator.catalog.agent_rows import agent_of
 from headgate_coordinator.catalog.log.partitions import GRANT
 from headgate_simulation.log_promises import Record, producer_of, records_of
 from headgate_simulation.violation import fail
@@ -27,7 +28,7 @@ SELECT p.key, p.log_start, p.committed, p.reserved, p.bytes, p.volume_id, g.epoc
 FROM partitions p JOIN topics t ON t.uid = p.topic_uid LEFT JOIN grants g ON g.kind = '{GRANT}' AND g.key = p.key
 """
 _SEGMENTS = """
-SELECT base_offset, next_offset, uid, object_key, bytes, epoch
+SELECT base_offset, next_offset, uid, object_key, bytes, epoch, max_timestamp
 FROM segments WHERE partition_key = ? ORDER BY base_offset
 """
 _HOLES = "SELECT from_offset, to_offset FROM partition_holes WHERE partition_key = ? ORDER BY from_offset"
@@ -55,6 +56,8 @@ class Segment(NamedTuple):
     key: str
     bytes: int
     epoch: int
+    # Of its records, in milliseconds.
+    newest: int
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class History:
 
     holes: dict[int, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
+    # When a segment was there first, by its uid.
+    since: dict[str, float] = field(default_factory=dict)
     # By epoch: who acted in it, and one above the highest offset that it promised.
     acted: dict[int, tuple[str, int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
@@ -74,11 +79,21 @@ class LogChecker:
     def __init__(self, log: LogWorld) -> None:
         self._log = log
         self._raw = log.world.database.raw
+        self._writes = log.world.database.writes
+        self._seen = -1
         self._commits = 0
         self.rows: dict[str, Row] = {}
+        # As they were read.
+        self._found: list[Any] = []
         self._histories: dict[str, History] = {}
         # Topics of which an operator was asked to give up what is lost.
         self.given_up: set[str] = set()
+        # Of topics that have one, in milliseconds.
+        self._retention = {
+            str(one["topic"]): int(str(one.get("retention") or 0))
+            for one in log.world.plan.operations
+            if one.kind == "create_topic"
+        }
         log.store.deleted = self._deleted
 
     def history(self, key: str) -> History:
@@ -101,14 +116,23 @@ class LogChecker:
 
     def committed(self) -> None:
         self._commits += 1
-        rows = {row[0]: Row(*row) for row in self._raw.execute(_PARTITIONS)}
-        before, self.rows = self.rows, rows
-        for key, row in rows.items():
+        writes = self._writes["partitions"] + self._writes["topics"] + self._writes["grants"]
+        if writes != self._seen:
+            self._seen = writes
+            self._look()
+        if self._commits % FULL_EVERY == 0:
+            self.everything()
+
+    def _look(self) -> None:
+        found = self._raw.execute(_PARTITIONS).fetchall()
+        if found == self._found:
+            return
+        self._found = found
+        before, self.rows = self.rows, {row[0]: Row(*row) for row in found}
+        for key, row in self.rows.items():
             was = before.get(key)
             if was != row:
                 self._changed(was, row)
-        if self._commits % FULL_EVERY == 0:
-            self.everything()
 
     def everything(self) -> None:
         for row in self.rows.values():
@@ -124,12 +148,28 @@ class LogChecker:
                 fail("a grant that passes on has a new epoch", f"{row.topic}: {was} became {row}", about)
             if row.committed < was.committed or row.log_start < was.log_start:
                 fail("offsets only grow", f"{row.topic}: {was} became {row}", about)
-        if row.log_start > max(self.history(row.key).trimmed, 0):
-            fail("nobody trims but who was asked to", f"{row.topic} begins at {row.log_start}", about)
+        if row.log_start > max(self.history(row.key).trimmed, 0 if was is None else was.log_start):
+            self._expired(row)
         if was is None or (row.committed, row.log_start, row.bytes) != (was.committed, was.log_start, was.bytes):
             self._segments(row)
         if was is None or (row.epoch, row.session) != (was.epoch, was.session):
             self._leads_alone(row)
+
+    def _expired(self, row: Row) -> None:
+        """What nobody asked to trim is older than the topic's retention, by the clock of the agent that leads, if that
+        was ahead at some time as far as it was then. What is of a time to come by that clock was there for so long."""
+        about, history = (row.key, row.topic), self.history(row.key)
+        retention = self._retention.get(row.topic, 0)
+        if not retention:
+            fail("nobody trims but who was asked to", f"{row.topic} begins at {row.log_start}", about)
+        session = self._raw.execute("SELECT holder FROM sessions WHERE uid = ?", (row.session,)).fetchone()
+        clock = self._log.world.processes[agent_of(session[0])].clock
+        there_before = self._log.world.loop.time() - retention / 1000
+        for segment in history.segments:
+            old = segment.newest + retention < clock.latest()
+            seen_long = segment.newest > clock.earliest() and history.since[segment.uid] < there_before
+            if history.trimmed <= segment.base < row.log_start and not old and not seen_long:
+                fail("retention takes what is old", f"{row.topic} begins at {row.log_start}, behind {segment}", about)
 
     def _segments(self, row: Row) -> None:
         history, about = self.history(row.key), (row.key, row.topic)
@@ -151,6 +191,7 @@ class LogChecker:
                 fail("segments are ordered by epoch", f"{row.topic}: {segment} after epoch {epoch}", about)
             at, epoch = segment.next, segment.epoch
             if segment.uid not in known:
+                history.since[segment.uid] = self._log.world.loop.time()
                 self._shown(row, segment)
         if self._after_holes(history, at) != row.committed:
             fail("segments are dense", f"{row.topic} has segments up to {at}, and committed {row.committed}", about)
@@ -184,7 +225,7 @@ class LogChecker:
             if led is None or not led.partition.leads:
                 continue
             part = led.partition
-            if (part.epoch, led.session) != (row.epoch, row.session) and part._sealed is None:
+            if (part.epoch, led.session) != (row.epoch, row.session) and part._tenure._sealed is None:
                 fail(
                     "a leader stops before its grant passes on",
                     f"{name} leads {row.topic}/{key.index} in epoch {part.epoch}; the catalog says {row.epoch} of "
@@ -226,8 +267,9 @@ class LogChecker:
         about = (key, row.topic, server)
         names = ", ".join(f"{one.value}@{one.offset}" for one in records)
         self._log.world.trace.note(server, "acknowledges", key, row.topic, detail=names)
-        holder = self._raw.execute("SELECT session_uid FROM agents WHERE name = ?", (server,)).fetchone()
-        leads = row.session is not None and holder is not None and holder[0] == row.session
+        # By its session, not by the agent's row: that of a dropped agent lives on until it has run out.
+        session = self._raw.execute("SELECT holder FROM sessions WHERE uid = ?", (row.session,)).fetchone()
+        leads = session is not None and agent_of(session[0]) == server
         # What segments hold is so, whoever leads by now: an answer for several partitions waits for the slowest.
         if not leads and records[-1].offset >= row.committed:
             fail(
@@ -284,6 +326,7 @@ class LogChecker:
             if any(start <= first < end for start, end in self.history(key).holes.items()):
                 # Given up with the disk that had it: it is not there twice.
                 first = promises.offsets[one.value] = one.offset
+                promises.given_up.add(one.value)
             if one.idempotent and first != one.offset and producer_of(one.value) not in self._log.clients.restarted:
                 fail("a retry is stored once", f"{one.value} of {about[1]} at {first} and {one.offset}", about)
         if records and row is not None and row.epoch is not None:

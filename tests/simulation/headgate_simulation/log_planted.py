@@ -11,6 +11,7 @@ _EDGE_RUNS = "headgate_coordinator.catalog.log.edge_runs"
 _BATCHES = "headgate_agent.log.batches"
 _BROKER = "headgate_agent.log.broker"
 _PARTITION = "headgate_agent.log.partition"
+_PUBLISHING = "headgate_agent.log.publishing"
 _TAKING = "headgate_agent.log.taking"
 _TRANSFER = "headgate_agent.log.transfer"
 _UPKEEP = "headgate_agent.log.upkeep"
@@ -21,6 +22,8 @@ _OFFSETS = "headgate_agent.groups.offsets"
 _SHELL = "headgate_agent.groups.shell"
 _WAL_EDGES = "headgate_agent.log.wal_edges"
 _WAL = "headgate_agent.log.wal"
+_MONOTONIC, _WALL = "self._clock.monotonic()", "self._clock.wall().timestamp()"
+_WAL_FORMAT = "headgate_agent.log.wal_format"
 
 PLANTED: tuple[Planted, ...] = (
     Planted(
@@ -57,6 +60,34 @@ PLANTED: tuple[Planted, ...] = (
         ),
     ),
     Planted(
+        "what may be stored is passed on again",
+        "a record that its client sent once is there twice",
+        (
+            Edit(
+                "headgate_agent.log.forwarding:Leaders._reach",
+                "error.reason.name not in _AGAIN or",
+                "error.reason.name not in (*_AGAIN, 'RECORDS_UNCERTAIN') or",
+            ),
+        ),
+    ),
+    Planted(
+        "what was passed on without an answer is passed on again",
+        "the agent that was asked did it, and its answer was late or lost",
+        (
+            Edit("headgate_agent.log.forwarding:Leaders.produce", "if error.reason.name in _UNANSWERED:", "if False:"),
+            Edit(
+                "headgate_agent.log.forwarding:Leaders._reach",
+                "error.reason.name not in _AGAIN or",
+                "error.reason.name not in (*_AGAIN, *_UNANSWERED) or",
+            ),
+        ),
+    ),
+    Planted(
+        "what is uncertain counts as refused",
+        "a leader that took records and lost its session says that it does not lead, so they seem not to be stored",
+        (Edit("headgate_agent.log.refusals:_reason_of", "return RECORDS_UNCERTAIN", "return NOT_LEADER"),),
+    ),
+    Planted(
         "a leader does not look at its clock",
         "it serves until somebody tells it that its grant has passed on",
         (Edit(f"{_TAKING}:_Grant.valid", "return self.member.session == self.session", "return True"),),
@@ -80,7 +111,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "recovery takes a torn tail",
         "what a power failure left of a write counts as written",
-        (Edit(f"{_WAL}:frames", "if crc32c(memoryview(data)[position + _CRC_FROM : end], seed) != crc:", "if False:"),),
+        (
+            Edit(
+                f"{_WAL_FORMAT}:entry_at",
+                "if crc32c(memoryview(data)[position + _CRC_FROM : end], _seed(number)) != crc:",
+                "if False:",
+            ),
+        ),
     ),
     Planted(
         "what a former file left stays behind a full one",
@@ -91,9 +128,11 @@ PLANTED: tuple[Planted, ...] = (
         "entries of a former file count",
         "a file that was written over another gives back what that one held",
         (
-            Edit(f"{_WAL}:_seed", "return crc32c(_NUMBER.pack(number))", "return 0"),
+            Edit(f"{_WAL_FORMAT}:_seed", "return crc32c(_NUMBER.pack(number))", "return 0"),
             Edit(
-                f"{_WAL}:_is_begun", "return data[len(_MARK) : _BEGINNING.size] == _NUMBER.pack(number)", "return True"
+                f"{_WAL_FORMAT}:_is_begun",
+                "return data[len(_MARK) : BEGINNING_BYTES] == _NUMBER.pack(number)",
+                "return True",
             ),
         ),
     ),
@@ -134,8 +173,11 @@ PLANTED: tuple[Planted, ...] = (
         "reservations counted one by one",
         "records that are on their way together may go beyond what is reserved",
         (
-            Edit(f"{_PARTITION}:Partition._has_room_for", "self.next + self._claimed + count", "self.next + count"),
-            Edit(f"{_PARTITION}:Partition._reserve_for", "self.next + self._claimed + count", "self.next + count"),
+            Edit(
+                "headgate_agent.log.reservation:Reservation.covers",
+                "next_offset + self._claimed + count",
+                "next_offset + count",
+            ),
         ),
     ),
     Planted(
@@ -153,7 +195,7 @@ PLANTED: tuple[Planted, ...] = (
         "the next leader takes a batch for stored that was lost with the last one",
         (
             Edit(
-                f"{_PARTITION}:Partition._upload_tail",
+                f"{_PUBLISHING}:Publishing._upload_tail",
                 "self._producers.before(info.next_offset, since=info.base_offset)",
                 "list(self._producers)",
             ),
@@ -180,7 +222,7 @@ PLANTED: tuple[Planted, ...] = (
         "records are acknowledged and shown when the object store has them, and the catalog does not",
         (
             Edit(
-                f"{_PARTITION}:Partition._upload_tail",
+                f"{_PUBLISHING}:Publishing._upload_tail",
                 "await self._metadata.commit(",
                 "self._advance(info.next_offset); await self._metadata.commit(",
             ),
@@ -304,5 +346,24 @@ PLANTED: tuple[Planted, ...] = (
         "a group that falls to another agent is kept",
         "nobody can lead it: who has it should not, and who should has it not",
         (Edit(f"{_AGENT_GROUPS}:Groups.run", "if not ours or unused:", "if unused:"),),
+    ),
+    Planted(
+        "sessions are counted on the wall clock",
+        "a clock that is put forward ends the session of an agent that leads on",
+        tuple(
+            Edit(f"headgate_coordinator.catalog.sessions:Observer.{method}", _MONOTONIC, _WALL)
+            for method in ("see", "renewed", "overdue", "is_overdue", "next_due")
+        ),
+    ),
+    Planted(
+        "a segment is as old as its first record",
+        "retention takes records that are not old with others that are",
+        (
+            Edit(
+                "headgate_agent.log.upkeep:Upkeep._expire",
+                "else info.max_timestamp < oldest",
+                "else info.min_timestamp < oldest",
+            ),
+        ),
     ),
 )

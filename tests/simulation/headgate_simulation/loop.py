@@ -9,12 +9,14 @@ Contract:
   runs again, and nothing that its `finally` blocks schedule).
 - Nothing ready, no timer and the main task not done is a `Deadlock`; too many callbacks without time moving is a
   `BusyLoop`; time beyond `time_limit` is `Endless`. All name the tasks concerned.
-- Threads are refused: what needs one has no place in a simulation.
+- Threads are refused. A method that production runs on one is run by its own object, if that has `run_on_thread`, which
+  takes what is to be run and the method's name and returns a future: a simulated thread, on this loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import heapq
 import math
 import random
@@ -29,8 +31,12 @@ from typing import Any, NoReturn, TypeVar, cast
 
 T = TypeVar("T")
 
+# asyncio's register of all tasks, under the name that Python 3.11 or that later ones have for it.
+_REGISTER: Any = vars(asyncio.tasks)["_all_tasks" if "_all_tasks" in vars(asyncio.tasks) else "_scheduled_tasks"]
 # Callbacks that may run at one instant of virtual time before the loop is called busy.
 BUSY_LIMIT = 50_000
+# Tasks, finished ones among them, that are remembered before the finished ones are forgotten.
+PRUNE = 1024
 
 
 class SimulationError(Exception):
@@ -62,7 +68,7 @@ class Domain:
         self.name = name
         self.alive = True
         self.held = False
-        self.backlog: list[Handle] = []
+        self.backlog: list[Ready] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.context = copy_context()
         self.context.run(DOMAIN.set, self)
@@ -109,14 +115,39 @@ class Handle:
         return f"<Handle {self.callback!r}>"
 
 
-class NumberedTask(asyncio.Task[T]):
-    """A task whose hash is its number, so that sets of tasks (asyncio keeps some) have the same order in every run."""
+# What is to run at this instant: the callback, its values and context, the domain it belongs to, and the handle by
+# which it can be cancelled, if somebody has it.
+Ready = tuple[Callable[..., object], tuple[Any, ...], Context, Domain | None, Handle | None]
 
-    number = 0
-    domain: Domain | None = None
+
+def _never() -> None:
+    raise SimulationError("what a task or future has called soon cannot be cancelled")
+
+
+class _Given(Handle):
+    """For whoever gives a context to `call_soon`, as tasks and futures do: they never look at what it returns."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        _never()
+
+
+class NumberedTask(asyncio.Task[T]):
+    """A task whose hash is its number, so that sets of tasks have the same order in every run."""
+
+    __slots__ = ("domain", "number")
+
+    number: int
+    domain: Domain | None
 
     def __hash__(self) -> int:
         return self.number
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Stands in for asyncio's register of all tasks, which is a set of weak references in Python: the loop keeps its
+    own, and nothing that runs on it may ask for another's tasks."""
 
 
 class SimulationLoop(asyncio.AbstractEventLoop):
@@ -127,13 +158,16 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     ) -> None:
         self._time_limit = time_limit
         self._source = source
+        # (called for everything that waits: this is not a method, so that no frame of Python is made for it)
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._now = 0.0
         self._sequence = 0
-        self._ready: deque[Handle] = deque()
+        self._ready: deque[Ready] = deque()
+        self._given = _Given(_never, (), copy_context(), 0.0)
         self._timers: list[tuple[float, int, Handle]] = []
         self._tasks = 0
         self._all: list[asyncio.Task[Any]] = []
-        self._prune_at = 256
+        self._prune_at = PRUNE
         self._busy_limit = busy_limit
         self._running = False
         self._stopping = False
@@ -148,8 +182,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
-        handle = Handle(callback, args, context if context is not None else copy_context(), self._now)
-        self._ready.append(handle)
+        if context is not None:
+            self._ready.append((callback, args, context, context.get(DOMAIN), None))
+            return self._given
+        handle = Handle(callback, args, copy_context(), self._now)
+        self._ready.append((callback, args, handle.scope, handle.domain, handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -169,9 +206,6 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, (when, self._sequence, handle))
         return handle
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
     def create_task(
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
@@ -184,9 +218,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._tasks += 1
         task.number = self._tasks
         task.__init__(coro, loop=self, name=named, context=context)  # type: ignore[misc]
-        domain = DOMAIN.get() if context is None else context.get(DOMAIN)
+        domain = task.domain = DOMAIN.get() if context is None else context.get(DOMAIN)
         if domain is not None:
-            task.domain = domain
             domain.tasks.append(task)
             if not domain.alive:
                 self._discard(task, domain)
@@ -198,7 +231,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def _prune(self) -> None:
         """Forgets finished tasks now and then, which costs less than a callback on each."""
         self._all = [task for task in self._all if not task.done()]
-        self._prune_at = max(256, 2 * len(self._all))
+        self._prune_at = max(PRUNE, 2 * len(self._all))
         for domain in {id(d): d for task in self._all if (d := _domain_of(task))}.values():
             domain.tasks = [task for task in domain.tasks if not task.done()]
 
@@ -210,6 +243,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         main = asyncio.ensure_future(future, loop=self)
         previous = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_abandoned)
+        vars(_REGISTER)["add"] = _forget
         events._set_running_loop(self)
         self._running = True
         try:
@@ -218,6 +252,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self._running = False
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*previous)
+            del vars(_REGISTER)["add"]
         return main.result()
 
     def _run(self, main: asyncio.Future[Any]) -> None:
@@ -231,7 +266,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                     pop(timers)
                 elif when <= now:
                     pop(timers)
-                    ready.append(handle)
+                    ready.append((handle.callback, handle.values, handle.scope, handle.domain, handle))
                 else:
                     break
             if not ready:
@@ -249,43 +284,50 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if count > 1 and source is not None:
                 self._interleave(source)
             for _ in range(count):
-                handle = ready.popleft()
-                if handle.dead:
+                one = ready.popleft()
+                callback, values, scope, domain, cancellable = one
+                if cancellable is not None and cancellable.dead:
                     continue
-                domain = handle.domain
                 if domain is not None:
                     if not domain.alive:
                         continue
                     if domain.held:
-                        domain.backlog.append(handle)
+                        domain.backlog.append(one)
                         continue
                 self.steps += 1
                 try:
-                    handle.scope.run(handle.callback, *handle.values)
+                    scope.run(callback, *values)
                 except (SystemExit, KeyboardInterrupt, SimulationError):
                     raise
                 except Killed:
                     pass
                 except BaseException as error:  # as asyncio does: a callback that raises stops nobody else
-                    self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
+                    self.call_exception_handler({"message": f"exception in {callback!r}", "exception": error})
 
     def _interleave(self, source: random.Random) -> None:
         """Mixes the ready callbacks of different domains; those of one domain keep their order."""
         ready = self._ready
-        first = ready[0].domain
-        for handle in ready:
-            if handle.domain is not first:
+        first = ready[0][3]
+        for one in ready:
+            if one[3] is not first:
                 break
         else:
             return
-        by_domain: dict[int, deque[Handle]] = {}
+        by_domain: dict[int, deque[Ready]] = {}
         labels: list[int] = []
         numbers: dict[int, int] = {}
-        for handle in ready:
-            label = numbers.setdefault(id(handle.domain), len(numbers))
+        for one in ready:
+            label = numbers.setdefault(id(one[3]), len(numbers))
             labels.append(label)
-            by_domain.setdefault(label, deque()).append(handle)
-        source.shuffle(labels)
+            by_domain.setdefault(label, deque()).append(one)
+        # As `shuffle` does it, with the same draws, and less than half the time.
+        draw = source.getrandbits
+        for last in range(len(labels) - 1, 0, -1):
+            bits = (last + 1).bit_length()
+            other = draw(bits)
+            while other > last:
+                other = draw(bits)
+            labels[last], labels[other] = labels[other], labels[last]
         ready.clear()
         ready.extend(by_domain[label].popleft() for label in labels)
 
@@ -355,7 +397,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return "\n".join(lines) or "  no task is pending"
 
     def _describe_ready(self) -> str:
-        counts = Counter(_name_of(handle) for handle in self._ready)
+        counts = Counter(_name_of(callback, domain) for callback, _, _, domain, _ in self._ready)
         return "\n".join(f"  {name}" for name, _ in counts.most_common(10)) or "  nothing is ready"
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -364,8 +406,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     # The rest of a loop
 
-    def get_debug(self) -> bool:
-        return False
+    # (asked for with every future and task: what answers False without a frame of Python)
+    get_debug = staticmethod(bool)
 
     def set_debug(self, enabled: bool) -> None:
         pass
@@ -397,8 +439,15 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> NoReturn:  # type: ignore[override]
         raise SimulationError("call_soon_threadsafe: there are no threads in a simulation")
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
-        raise SimulationError(f"run_in_executor({func!r}): there are no threads in a simulation")
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        # `asyncio.to_thread` runs the method in a context.
+        in_context = type(func) is functools.partial and type(getattr(func.func, "__self__", None)) is Context
+        method = func.args[0] if in_context else func
+        run = getattr(getattr(method, "__self__", None), "run_on_thread", None)
+        if run is None:
+            raise SimulationError(f"run_in_executor({func!r}): there are no threads in a simulation")
+        future: asyncio.Future[Any] = run(functools.partial(func, *args), method.__name__)
+        return future
 
 
 async def _awaited(closing: Coroutine[Any, Any, None]) -> None:
@@ -409,12 +458,12 @@ def _domain_of(task: asyncio.Task[Any]) -> Domain | None:
     return getattr(task, "domain", None)
 
 
-def _name_of(handle: Handle) -> str:
-    owner = getattr(handle.callback, "__self__", None)
-    where = f" of {handle.domain.name}" if handle.domain is not None else ""
+def _name_of(callback: Callable[..., object], domain: Domain | None) -> str:
+    owner = getattr(callback, "__self__", None)
+    where = f" of {domain.name}" if domain is not None else ""
     if isinstance(owner, asyncio.Task):
         return f"task {owner.get_name()}{where}"
-    return f"{getattr(handle.callback, '__qualname__', handle.callback)!s}{where}"
+    return f"{getattr(callback, '__qualname__', callback)!s}{where}"
 
 
 def _describe(task: asyncio.Task[Any]) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 # The target of a fault that strikes whichever coordinator leads when it begins.
 LEADER = "leader"
+# The target of a fault that strikes the first agent that does what it waits for.
+ANY_AGENT = "any agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class AgentSpec:
     log: bool = True
     # When its process first starts, in seconds; None if only an operation starts it.
     starts: float | None = 0.0
+    # To whom it declares a link when it registers.
+    peers: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -31,8 +35,10 @@ class AgentSpec:
 
     def __str__(self) -> str:
         when = "later" if self.starts is None else f"at {self.starts:.1f} s"
+        peers = f" peers={','.join(self.peers)}" if self.peers else ""
         return (
-            f"{self.name} slots={self.slots} zone={self.zone or '-'} engine={self.engine} log={self.log} starts {when}"
+            f"{self.name} slots={self.slots} zone={self.zone or '-'} engine={self.engine} log={self.log}{peers} "
+            f"starts {when}"
         )
 
 
@@ -94,6 +100,8 @@ class Weather:
     duplication: float = 0.0
     # The longest that a commit or a read takes.
     store_delay: float = 0.002
+    # How much longer a commit takes, at most: what comes meanwhile shares the next one.
+    commit_delay: float = 0.0
     # How long a fragment takes from start to running, at most.
     start_delay: float = 0.5
     # How long a stop takes, at most.

@@ -259,9 +259,9 @@ PLANTED: tuple[Planted, ...] = (
         "listeners hear of a transaction before it is durable, and also if it is rolled back",
         (
             Edit(
-                "headgate_coordinator.catalog.inline:InlineStore._commit",
-                "self._stats.writes += 1",
-                "self._stats.writes += 1; outcome.revision and self._feed.publish((outcome.revision,))",
+                "headgate_coordinator.catalog.sqlite:SqliteStore._commit_group",
+                "transaction.commit()",
+                "self._publish(done.outcomes); transaction.commit()",
             ),
         ),
     ),
@@ -350,6 +350,17 @@ PLANTED: tuple[Planted, ...] = (
         "a run goes on writing to the agent that no longer leads its edge",
         (Edit(f"{_ADVANCE}:_follow_leader", "if other.ordinal in ends and", "if False and"),),
     ),
+    Planted(
+        "what a dropped agent led passes on at once",
+        "its process is alive, and goes on leading for as long as it believes in its session",
+        (
+            Edit(
+                "headgate_coordinator.catalog.agents:drop_agent",
+                "endings.let_run_out(tx, row.session_uid)",
+                "endings.end_session(tx, row.session_uid)",
+            ),
+        ),
+    ),
 )
 
 
@@ -387,9 +398,12 @@ def _apply(target: str, edits: list[Edit]) -> list[tuple[Any, Any, Any]]:
     module = importlib.import_module(module_name)
     *path, name = qualified.split(".")
     holder: Any = module
-    for part in path:
-        holder = getattr(holder, part)
-    original = inspect.getattr_static(holder, name)
+    try:
+        for part in path:
+            holder = getattr(holder, part)
+        original = inspect.getattr_static(holder, name)
+    except AttributeError as error:
+        raise LookupError(f"there is no {target}") from error
     source = textwrap.dedent(inspect.getsource(original))
     for edit in edits:
         if source.count(edit.old) != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from headgate_simulation.generate import generate
@@ -14,10 +14,11 @@ from headgate_simulation.world import Failure, run
 # Seeds that a process takes at a time, and that wait for each process at most.
 CHUNK = 4
 WAITING = 32
-# Everything that imports leave behind is kept out of later collections after so many runs, ...
-WARM = 4
-# ... and what runs leave behind is collected after so many, not while one goes on.
-COLLECT_EVERY = 16
+# Seeds that are run before processes are made, so that each begins with all that a run imports, compiles and caches.
+WARM = range(1, 5)
+# What a run leaves behind, some 2 MB, is not collected: a process gives way to a new one after so many chunks, which
+# copies some 60 MB of what it was forked with.
+CHUNKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +29,20 @@ class Outcome:
     failure: Failure | None
 
 
-_runs = 0
-
-
 def run_seed(seed: int) -> Outcome:
-    global _runs  # noqa: PLW0603 (one for each process)
     result = run(generate(seed))
-    _runs += 1
-    if _runs == WARM:
-        gc.collect()
-        gc.freeze()
-    elif _runs % COLLECT_EVERY == 0:
-        gc.collect()
     return Outcome(seed, result.digest, result.simulated, result.failure)
 
 
-def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
+def warm_up() -> None:
+    """Then what is there already is kept out of collections, and out of the copies that these would make of it."""
+    for seed in WARM:
+        run(generate(seed))
+    gc.collect()
+    gc.freeze()
+
+
+def run_seeds(seeds: Iterable[int], jobs: int) -> Generator[Outcome, None, None]:
     """Outcomes in no particular order. `seeds` may be without an end: whoever has seen enough closes this."""
     if jobs <= 1:
         yield from map(run_seed, seeds)
@@ -59,7 +58,8 @@ def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
                 return
             yield seed
 
-    with multiprocessing.get_context("fork").Pool(jobs, gc.disable) as pool:
+    warm_up()
+    with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=CHUNKS) as pool:
         try:
             for outcome in pool.imap_unordered(run_seed, handed_out(), chunksize=CHUNK):
                 room.release()

@@ -37,13 +37,26 @@ class MachineClock:
     def __init__(self, loop: SimulationLoop, zero: float) -> None:
         self._loop = loop
         self._zero = zero
-        self.moved = timedelta()
+        self.moved = self._furthest = self._behind = timedelta()
 
     def monotonic(self) -> float:
-        return self._zero + self._loop.time()
+        return self._zero + self._loop._now
 
     def wall(self) -> datetime:
         return EPOCH + timedelta(seconds=self._loop.time()) + self.moved
+
+    def move(self, seconds: float) -> None:
+        self.moved += timedelta(seconds=seconds)
+        self._furthest = max(self._furthest, self.moved)
+        self._behind = min(self._behind, self.moved)
+
+    def latest(self) -> float:
+        """What the wall clock would say if it had stayed as far ahead as it ever was, in milliseconds."""
+        return (EPOCH + timedelta(seconds=self._loop.time()) + self._furthest).timestamp() * 1000
+
+    def earliest(self) -> float:
+        """The same for as far behind as it ever was."""
+        return (EPOCH + timedelta(seconds=self._loop.time()) + self._behind).timestamp() * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +211,7 @@ class Process:
 
     def move_wall_clock(self, seconds: float) -> None:
         self._trace.note(self.name, "wall-clock", detail=f"{seconds:+.3f} s")
-        self.clock.moved += timedelta(seconds=seconds)
+        self.clock.move(seconds)
 
 
 def _left(domain: Domain) -> list[str]:

@@ -25,11 +25,14 @@ PATIENCE = 150.0
 LOOK_EVERY = 0.5
 # How long everything must stay as it should be.
 STAYS = 2.0
+# How long after all is healed something that was sent before can still come: later than all that comes late.
+LATE = 6.5
 
 
 async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
     """Heals everything, waits, and checks."""
     world.faults.heal()
+    healed = world.loop.time()
     _all_up(world)
     while world.log is not None and not all(task.done() for task in asking):
         # Producers wait for a disk that is with an agent, or that is lost for good.
@@ -48,6 +51,8 @@ async def reach(world: World, asking: list[asyncio.Task[None]]) -> None:
         if world.log is not None:
             # A session of before may have ended only now.
             await log_quiet.give_up_lost(world.log)
+            if world.loop.time() >= healed + LATE:
+                world.log.hurry()
         world.check()
         waiting = _unsettled(world) or (log_quiet.unsettled(world.log) if world.log is not None else None)
         calm = 0.0 if waiting else calm + LOOK_EVERY
@@ -74,24 +79,31 @@ def _unsettled(world: World) -> tuple[str, str] | None:
     mirror = world.checker.mirror
     expected: dict[tuple[str, int, str], str] = {}
     placed: dict[tuple[str, int, str], str] = {}
+    # Of what has ended by itself nothing is left to do: a process that had to stop everything before it was let in in
+    # the place of another does not get it again.
+    over: set[tuple[str, int, str]] = set()
     for query in mirror.by_kind["QUERY"].values():
         state, desired = QUERY_STATES[query.state], DESIRED[query.desired_state]
         ended = state in ("STOPPED", "TERMINATED", "FAILED")
-        if not ((state == "RUNNING" and desired == "RUNNING") or (ended and desired != "DROPPED")):
+        settled = (state == "RUNNING" and desired == "RUNNING") or (ended and desired != "DROPPED")
+        if not settled and not (desired == "RUNNING" and world.checker.places.stranded(query.uid)):
             waits = query.waiting.message or "nothing in particular"
             return query.name, f"query {query.name} is {state}, wants {desired}, waits for {waits}"
         for fragment in mirror.fragments(query.uid):
             if fragment.slots_held:
-                placed[fragment.uid, fragment.epoch, fragment.agent] = query.name
+                key = fragment.uid, fragment.epoch, fragment.agent
+                placed[key] = query.name
+                if fragment.state == catalog.FRAGMENT_STATE_TERMINATED:
+                    over.add(key)
                 if fragment.state == catalog.FRAGMENT_STATE_RUNNING:
-                    expected[fragment.uid, fragment.epoch, fragment.agent] = query.name
+                    expected[key] = query.name
     found = {(run.uid, run.epoch, run.agent) for run in world.truth.all_runs()}
     for key in sorted(expected.keys() - found):
         return expected[key], f"fragment {key} of {expected[key]} is RUNNING in the catalog and nowhere else"
     for key in sorted(found - expected.keys()):
         return key[2], f"agent {key[2]} runs {key}, of which the catalog knows nothing"
     held = set(world.truth.all_held())
-    for key in sorted(placed.keys() - held):
+    for key in sorted(placed.keys() - held - over):
         return placed[key], f"fragment {key} of {placed[key]} is on its agent in the catalog, and not there"
     for key in sorted(held - placed.keys()):
         return key[2], f"agent {key[2]} has {key}, of which the catalog knows nothing"

@@ -38,6 +38,9 @@ class Truth:
         # (uid, epoch) of runs that were running, and that completed by themselves.
         self.ran: set[tuple[str, int]] = set()
         self.completed: set[tuple[str, int]] = set()
+        # Those that broke for good, and fragments that an agent refused for good.
+        self.broken: set[tuple[str, int]] = set()
+        self.refused: set[str] = set()
         # Those whose end an agent has told the coordinator.
         self._ended: set[tuple[str, int]] = set()
         # What the last process of each agent holds, whether or not it runs.

@@ -13,7 +13,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "an event tells what is now as what was before",
         "whoever compares the two sees no change",
-        (Edit(f"{_WATCH}:_event", "as_resource(kind, before)", "as_resource(kind, after or before)"),),
+        (
+            Edit(
+                f"{_WATCH}:_event",
+                "_fill(event.previous, kind, before)",
+                "_fill(event.previous, kind, after or before)",
+            ),
+        ),
     ),
     Planted(
         "a watch that resumes tells of later content",
@@ -25,6 +31,33 @@ PLANTED: tuple[Planted, ...] = (
                 "[object.__setattr__(c, 'after', after_message) for _, cs, _ in found.values() for c in cs "
                 "if c.uid == row.uid and after_message]; "
                 "changes.append(Change(row.kind, row.name, row.uid, before, after_message))",
+            ),
+        ),
+    ),
+    Planted(
+        "a bookmark takes the place of an event",
+        "what comes after a silence is passed over, and whoever resumes from there never hears of it",
+        (
+            Edit(
+                f"{_WATCH}:WatchHub._follow",
+                "if response is None and self._clock.monotonic() - sent >= settings.bookmark_interval:",
+                "if self._clock.monotonic() - sent >= settings.bookmark_interval / 2:",
+            ),
+        ),
+    ),
+    Planted(
+        "a list tells an earlier revision than it is of",
+        "whoever watches from there is told again of what it has",
+        (Edit(f"{_QUERIES}:list_queries", "revision=tx.revision", "revision=max(1, tx.revision - 1)"),),
+    ),
+    Planted(
+        "a snapshot leaves out what is to be dropped",
+        "whoever compares it with what runs takes that for left over",
+        (
+            Edit(
+                "headgate_coordinator.catalog.snapshot:read_kinds",
+                "yield kind, message",
+                'yield from [(kind, message)] if getattr(message, "desired_state", 0) != 3 else []',
             ),
         ),
     ),

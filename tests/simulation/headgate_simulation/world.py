@@ -11,11 +11,13 @@ import asyncio
 import gc
 import logging
 import traceback
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
+from headgate_agent.fragments.records import replay
 from headgate_agent.fragments.registry import FragmentRegistry
 from headgate_common.dispatch import Method
 from headgate_common.errors import HeadgateError
@@ -23,6 +25,7 @@ from headgate_coordinator.config import CoordinatorConfig
 from headgate_coordinator.errors import REASONS
 from headgate_simulation import quiet
 from headgate_simulation.agents import RunFaults, ScriptedRunner, SimulatedDisk, agent_program
+from headgate_simulation.calls import CAUSE
 from headgate_simulation.clients import Client, Watcher
 from headgate_simulation.coordinators import CoordinatorProcess, coordinator_program
 from headgate_simulation.database import FastDatabase
@@ -33,20 +36,25 @@ from headgate_simulation.log_world import LogWorld
 from headgate_simulation.loop import Domain, SimulationError, SimulationLoop
 from headgate_simulation.plan import AgentSpec, Operation, Plan, Weather
 from headgate_simulation.processes import Process
-from headgate_simulation.store import Commit, SimulatedStore, StoreFaults
+from headgate_simulation.refusals import Refusals
+from headgate_simulation.store import Commit, StoreFaults
 from headgate_simulation.streams import stream
 from headgate_simulation.trace import Trace
-from headgate_simulation.transport import CAUSE, Link, Network
+from headgate_simulation.transport import Link, Network
 from headgate_simulation.truth import Truth
 from headgate_simulation.violation import Violation, fail
 
 CALM = Weather()
+EPOCH = datetime.fromtimestamp(0, UTC)
 # No run takes this long: what is left to wait for after the faults is bounded.
 TIME_LIMIT = 600.0
+# How often the leading coordinator forgets what is too old.
+HOUSEKEEPING = 8.0
 COMMANDS = frozenset({"RegisterFragment", "StartFragment", "StopFragment", "UnregisterFragment"})
 # Of groups, what has no number of its own comes once at most: every try of an offset commit is told from all others,
 # and happens once if it was acknowledged.
-ONCE = frozenset({"CommitOffsets", "OffsetCommit", "AcquireGroup"})
+# So does what an agent passes on to a leader, which is stored as often as it comes.
+ONCE = frozenset({"CommitOffsets", "OffsetCommit", "AcquireGroup", "Produce"})
 BRING_UP = frozenset({"RegisterFragment", "StartFragment"})
 
 
@@ -73,15 +81,19 @@ class Result:
 def _config(plan: Plan) -> CoordinatorConfig:
     """That of production, but for what the plan says."""
     config = CoordinatorConfig()
-    if plan.log is None:
-        return config
-    return replace(config, timings=replace(config.timings, session_ttl=plan.log.session_ttl))
+    # So often that it happens within a run, and what is kept for a day goes where a clock jumps and is believed.
+    timings = replace(config.timings, housekeeping_interval=HOUSEKEEPING)
+    if plan.log is not None:
+        timings = replace(timings, session_ttl=plan.log.session_ttl)
+    return replace(config, timings=timings)
 
 
 class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.weather = plan.weather
+        # Whether nothing goes wrong any more.
+        self.healed = False
         self.loop = SimulationLoop(stream(plan.seed, "loop"), time_limit=TIME_LIMIT)  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.network = Network(self.loop, self.trace, plan.seed, reasons=REASONS, profile=self._profile)
@@ -89,8 +101,8 @@ class World:
         self.network.once = ONCE
         self.database = FastDatabase()
         self.truth = Truth()
-        self.checker = Checker(self.database, self.truth)
-        self.history = History()
+        self.checker = Checker(self.database, self.truth, self.loop.time)
+        self.history = History(Refusals(self.checker.mirror, self.checker.edges))
         self.faults = Faults(self)
         self.store_faults: dict[str, StoreFaults] = {}
         self.run_faults: dict[str, RunFaults] = {}
@@ -103,7 +115,9 @@ class World:
         # Incarnations that were dropped and must not act as if nothing had happened.
         self._domain = Domain("world")
         self._broken: SimulationError | None = None
+        self._checking = _Checking(self)
         self._leader = 0
+        self._powers: dict[str, int] = {}
         self.log = LogWorld(self, plan.log) if plan.log is not None else None
         self._build()
 
@@ -135,8 +149,8 @@ class World:
         self.faults.set_link(sender, receiver, link)
 
     def forget_dead_stores(self) -> None:
-        stores = self.database.stores
-        stores[:] = [store for store in stores if isinstance(store, SimulatedStore) and store.alive]
+        followers = self.database.followers
+        followers[:] = [store for store in followers if store.alive]
 
     def coordinator_addresses(self) -> list[str]:
         return [f"c{number}:7400" for number in range(1, self.plan.coordinators + 1)]
@@ -147,7 +161,8 @@ class World:
     # What the parts tell the world
 
     def committed(self, commit: Commit) -> None:
-        """Called at the moment a transaction is durable, before anybody else can know."""
+        """Called for every operation that becomes durable, before anybody else can know; those that become so in one
+        commit one after the other, each with the catalog as it was behind it."""
         if commit.revision is not None:
             for change in commit.revision.changes:
                 self.trace.note(commit.coordinator, "commit", change.name, change.uid, detail=_told(change))
@@ -157,6 +172,11 @@ class World:
             self._leader_is_alone()
             if self.log is not None:
                 self.log.committed()
+
+    def settled(self) -> None:
+        """Called when a commit is complete."""
+        with self.checking():
+            self.checker.settled()
 
     def _leader_is_alone(self) -> None:
         """When the leadership passes, nobody else may still believe that it leads."""
@@ -180,6 +200,8 @@ class World:
 
     def _sent(self, caller: str, method: Method, request: Any) -> None:
         """Called when a process sends a request."""
+        if self.log is not None:
+            self.faults.sent(method.name)
         if method.name == "CommitGroupOffsets" and self.log is not None:
             self.log.groups.sent(request)
         elif method.name in BRING_UP:
@@ -200,7 +222,7 @@ class World:
             failed = isinstance(told, HeadgateError)
             if self.log is not None and isinstance(token, str):
                 self.faults.answered(token, method.name)
-                self.log.answered(token, method, request, told)
+                self.log.answered(token, caller, method, request, told)
             if method.name in COMMANDS:
                 self._obeyed(token, caller, method, request, told.reason.name if failed else "OK")
             elif method.name == "GetStatus":
@@ -220,23 +242,24 @@ class World:
         if told == "OK":
             self.checker.obeyed(asked, command.term, method.name, fragment)
 
-    @contextmanager
-    def checking(self) -> Iterator[None]:
+    def checking(self) -> AbstractContextManager[None]:
         """What breaks inside breaks the run, whoever catches the exception."""
-        try:
-            yield
-        except SimulationError as error:
-            self.broken(error)
-            raise
+        return self._checking
 
     def opened(self, name: str, domain: Domain, registry: FragmentRegistry) -> None:
         """An agent has read its journal: all that it said yes to must be there."""
         self.truth.opened(name, domain, registry)
         with self.checking():
             known = {uid: held.epoch for uid, held in registry._held.items()}
-            for uid, (epoch, _) in registry._tombstones.items():
+            for uid, (epoch, term) in registry._tombstones.items():
                 known[uid] = max(known.get(uid, 0), epoch)
-            self.checker.remembered(name, known)
+                self.checker.forgot(name, uid, epoch, term)
+            self.checker.remembered(name, registry.term, known)
+
+    def kept(self, name: str, record: bytes) -> None:
+        """A record of an agent's journal has become durable."""
+        for uid, (epoch, term) in replay((record,), EPOCH).tombstones.items():
+            self.checker.forgot(name, uid, epoch, term)
 
     def broken(self, error: SimulationError) -> None:
         """Something that must hold does not. The first such thing ends the run, whoever swallows the exception."""
@@ -245,13 +268,52 @@ class World:
             self.trace.note("world", "BROKEN", detail=str(error).splitlines()[0])
 
     def calm(self) -> None:
+        self.healed = True
         self.weather = CALM
         for store in self.store_faults.values():
             store.dies = ""
-        for runs in self.run_faults.values():
-            runs.dies = ""
+        self.nobody_dies_at_journal()
         if self.log is not None:
             self.log.calm()
+
+    def journal_loses_power(self, name: str) -> None:
+        """The machine of an agent that has crashed: what its journal was not sure of may be gone."""
+        number = self._powers[name] = self._powers.get(name, 0) + 1
+        self.trace.note(name, "power lost")
+        self.processes[name].durable.journal.lose_power(stream(self.plan.seed, f"journal-power/{name}/{number}"))
+
+    def struck_at_journal(self, name: str, *, dies: bool) -> None:
+        """What a process or its disk was told to do at its next write has happened."""
+        faults = self.run_faults[name].journal
+        if faults.alone:
+            self.nobody_dies_at_journal()
+        if dies:
+            self.processes[name].crash()
+            if not faults.down:
+                return
+            if faults.power:
+                self.journal_loses_power(name)
+            self.later(faults.down, lambda: self.start_wanted(name))
+        if faults.again:
+            self.later(faults.down + faults.again, lambda: self.power_fails(name))
+
+    def nobody_dies_at_journal(self) -> None:
+        for runs in self.run_faults.values():
+            runs.journal.dies = ""
+
+    def power_fails(self, name: str) -> None:
+        """For a moment. Not when all is healed."""
+        if self.weather is not CALM:
+            self.processes[name].crash()
+            self.journal_loses_power(name)
+            self.later(0.3, lambda: self.start_wanted(name))
+
+    def start_wanted(self, name: str) -> None:
+        if name in self.wanted:
+            self.processes[name].start()
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        self.loop.call_later(seconds, then, context=self._domain.context.copy())
 
     async def cluster_operation(self, operation: Operation) -> None:
         name = str(operation["name"])
@@ -268,10 +330,9 @@ class World:
 
         def again() -> None:
             self.processes[name].crash()
-            if name in self.wanted:
-                self.processes[name].start()
+            self.start_wanted(name)
 
-        self.loop.call_later(0.5, again, context=self._domain.context.copy())
+        self.later(0.5, again)
 
     async def stop_process(self, name: str) -> None:
         process = self.processes[name]
@@ -303,6 +364,8 @@ class World:
             self.database.close()
             if collecting:
                 gc.enable()
+        # What leaves no event of its own must repeat too.
+        self.trace.note("world", "over", detail=f"{self.loop.steps} steps, {self.network.calls} calls")
         return Result(
             plan=self.plan,
             digest=self.trace.digest,
@@ -377,6 +440,22 @@ class World:
             fail("no defects", f"{first.get('message')}: {first.get('exception')!r}")
         if errors.records:
             fail("no defects", errors.told())
+
+
+class _Checking(AbstractContextManager[None]):
+    """See `World.checking`. There is one for a world, because it is entered many thousand times."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SimulationError):
+            self._world.broken(error)
 
 
 class _ErrorLog(logging.Handler):

@@ -15,13 +15,14 @@ from google.protobuf.message import Message
 from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_agent.engines import Engines, EngineTimings
-from headgate_agent.fragments.compute_run import ComputeRun
+from headgate_agent.fragments.compute_run import ComputeRun, Missing
 from headgate_agent.fragments.runner import Assignment, Report
 from headgate_common.backoff import Backoff
 from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call, Dispatcher, Method
 from headgate_common.errors import UNREACHABLE, HeadgateError
-from headgate_engine.errors import QUERY_FAILED
+from headgate_common.kafka_reasons import KAFKA_TOPIC_MISSING
+from headgate_engine.errors import QUERY_FAILED, TOO_FEW_SLOTS
 from headgate_engine.fragments.errors import Failure
 from headgate_engine.fragments.run import Report as EngineReport
 from headgate_engine.fragments.runs import Runs
@@ -36,7 +37,12 @@ RUNNING, STOPPED, TERMINATED, FAILED = (
     catalog.FRAGMENT_STATE_FAILED,
 )
 TIMINGS = EngineTimings(
-    keep_alive=1.0, patience=0.3, call_timeout=0.2, start_timeout=1.0, retry=Backoff(initial=0.01, cap=0.05)
+    keep_alive=1.0,
+    patience=0.3,
+    call_timeout=0.2,
+    start_timeout=1.0,
+    retry=Backoff(initial=0.01, cap=0.05),
+    topic_appears=0.3,
 )
 
 
@@ -59,11 +65,15 @@ class OneEngine:
     address: str
     wires: StreamingWires
     warm: bool = True
+    refuses: HeadgateError | None = None
     works: list[Scripted] = field(default_factory=list)
+    requests: list[engine.StartFragmentRequest] = field(default_factory=list)
     looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         async def admit(request: engine.StartFragmentRequest) -> Callable[[], None]:
+            if self.refuses is not None:
+                raise self.refuses
             return lambda: None
 
         async def nothing(checkpoint: str, uid: str) -> None:
@@ -82,6 +92,7 @@ class OneEngine:
         self.wires.cut.add(self.address)
 
     def _launch(self, request: engine.StartFragmentRequest, report: EngineReport) -> Scripted:
+        self.requests.append(request)
         self.works.append(Scripted(report))
         return self.works[-1]
 
@@ -105,7 +116,15 @@ class World:
         addresses = [one.address for one in self.engines]
         return Engines(addresses, self.wires, clock=SystemClock(), source=random.Random(1), timings=TIMINGS)
 
-    def begin(self, epoch: int = 1, *, fenced: bool = True, resumed: bool = False) -> ComputeRun:
+    def begin(
+        self,
+        epoch: int = 1,
+        *,
+        fenced: bool = True,
+        resumed: bool = False,
+        missing: Any = lambda request: None,
+        settle: Any = None,
+    ) -> ComputeRun:
         plan = catalog.ComputeFragment(spark_sql="SELECT 1")
         request = engine.StartFragmentRequest(
             run=engine.RunRef(fragment_uid="f", epoch=epoch), query="q", plan=plan, checkpoint="/tmp/none"
@@ -115,7 +134,7 @@ class World:
             request.output.CopyFrom(engine.EdgeAccess(edge=1, topic_uid="t", partitions=1, address="a:1"))
         fragment = catalog.FragmentPlan(ordinal=2, compute=plan)
         assignment = Assignment("f", epoch, "q", "uq", fragment, resumed=resumed)
-        run = ComputeRun(assignment, request, self.client, self.reports.append, SystemClock())
+        run = ComputeRun(assignment, request, self.client, self.reports.append, SystemClock(), missing, settle=settle)
         self.runs.append(run)
         return run
 
@@ -164,6 +183,7 @@ async def test_a_run_is_started_on_one_engine_and_reported_when_it_runs(world: W
     assert world.states == [RUNNING]
 
 
+@pytest.mark.slow
 async def test_a_run_is_kept_alive_for_as_long_as_it_is_wanted(world: World) -> None:
     await world.up()
     await asyncio.sleep(2 * TIMINGS.keep_alive)
@@ -177,6 +197,84 @@ async def test_an_engine_that_warms_up_or_is_not_there_is_waited_for_and_named(w
     await world.until(lambda: any("warming up" in one.waiting and "engine0:1" in one.waiting for one in world.reports))
     world.engines[1].warm = True
     await world.until(lambda: world.engines[1].works)
+
+
+async def test_what_an_engine_waits_for_before_a_run_is_up_is_passed_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate_engine.fragments.runs._MOMENT", 0.05)
+    world.begin()
+    await world.until(world.busy)
+    world.where().run.report.step("it asks the brokers of topic t")
+    expected = f"engine {world.where().address}: it asks the brokers of topic t"
+    await world.until(lambda: any(one.waiting == expected for one in world.reports))
+    assert world.states == []
+
+
+async def test_a_run_that_no_engine_will_ever_have_slots_for_fails_for_good(world: World) -> None:
+    for one in world.engines:
+        one.refuses = HeadgateError(TOO_FEW_SLOTS, "the run needs 9 task slots")
+    world.engines[1].warm = False
+    world.begin()
+    await world.until(lambda: any("9 task slots" in one.waiting and "warming" in one.waiting for one in world.reports))
+    assert world.states == [], "the other one may have so many"
+    world.engines[1].warm = True
+    await world.until(lambda: world.states == [FAILED])
+    error = world.reports[-1].error
+    assert error is not None
+    assert (error.reason, error.transient) == ("TOO_FEW_SLOTS", False)
+
+
+async def test_where_a_run_begins_is_settled_before_an_engine_is_waited_for(world: World) -> None:
+    settled = asyncio.Event()
+
+    async def settle(request: engine.StartFragmentRequest, waits: Callable[[str], None]) -> None:
+        waits("it asks the brokers")
+        await settled.wait()
+        request.plan.starts.add(physical_source="s", offsets=[7])
+
+    world.engines[0].die()
+    world.engines[1].warm = False
+    world.begin(settle=settle)
+    await world.until(lambda: world.reports)
+    assert [one.waiting for one in world.reports] == ["it asks the brokers"]
+    settled.set()
+    await world.until(lambda: any("warming up" in one.waiting for one in world.reports))
+    world.engines[1].warm = True
+    await world.until(world.busy)
+    assert [list(one.offsets) for one in world.engines[1].requests[-1].plan.starts] == [[7]]
+
+
+async def test_a_run_that_cannot_know_where_to_begin_fails_and_no_engine_hears_of_it(world: World) -> None:
+    async def settle(request: engine.StartFragmentRequest, waits: Callable[[str], None]) -> None:
+        raise HeadgateError(KAFKA_TOPIC_MISSING, "there is no topic t")
+
+    world.begin(settle=settle)
+    await world.until(lambda: world.states == [FAILED])
+    error = world.reports[-1].error
+    assert error is not None
+    assert (error.reason, error.transient) == ("KAFKA_TOPIC_MISSING", False)
+    assert not world.busy()
+
+
+@pytest.mark.slow
+async def test_a_topic_that_is_not_there_is_waited_for_a_moment_and_then_missed(world: World) -> None:
+    unknown: list[Missing] = [Missing("there is no topic t yet", "t")]
+    world.begin(missing=lambda request: unknown[0] if unknown else None)
+    await world.until(lambda: any(one.waiting == "there is no topic t yet" for one in world.reports))
+    unknown.clear()
+    await world.until(world.busy)
+
+    world.reports.clear()
+    unknown.append(Missing("no agent is there"))
+    world.begin(epoch=2, missing=lambda request: unknown[0] if unknown else None)
+    await asyncio.sleep(0.6)
+    assert world.states == [], "agents may come"
+    unknown[0] = Missing("there is no topic t yet", "t")
+    await world.until(lambda: world.states == [FAILED])
+    error = world.reports[-1].error
+    assert error is not None
+    assert (error.reason, error.message, error.transient) == ("SOURCE_MISSING", "there is no topic t", False)
 
 
 async def test_a_start_that_may_have_happened_spends_the_epoch(world: World) -> None:
@@ -205,6 +303,7 @@ async def test_a_restarted_engine_is_noticed_though_it_answers(world: World) -> 
     assert world.reports[-1].error is not None and world.reports[-1].error.reason == "ENGINE_LOST"
 
 
+@pytest.mark.slow
 async def test_a_run_that_nothing_fences_is_given_up_only_after_its_engine_must_have_stopped_it(world: World) -> None:
     await world.up(fenced=False)
     one = world.where()
@@ -253,6 +352,7 @@ async def test_a_stop_returns_when_the_engine_has_stopped_the_run(world: World) 
     assert world.states == [RUNNING]
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_though_the_engine_is_silent(world: World) -> None:
     run = await world.up()
     one = world.where()

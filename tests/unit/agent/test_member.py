@@ -82,6 +82,9 @@ class FakeCoordinator:
     async def find_fragments(self, request: cluster.FindFragmentsRequest, call: Call) -> cluster.FindFragmentsResponse:
         return cluster.FindFragmentsResponse(uids=request.uids)
 
+    async def keep_starts(self, request: cluster.KeepStartsRequest, call: Call) -> cluster.KeepStartsResponse:
+        return cluster.KeepStartsResponse(starts=request.starts)
+
     async def leave_cluster(self, request: cluster.LeaveClusterRequest, call: Call) -> cluster.LeaveClusterResponse:
         self._refuse("leave")
         self.left.append(request)

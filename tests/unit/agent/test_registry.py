@@ -426,6 +426,14 @@ async def test_a_simulated_generator_ends_by_itself_after_its_rows() -> None:
     await agent.registry.close()
 
 
+async def test_a_simulated_agent_does_not_pretend_to_give_rows_to_somebody() -> None:
+    agent = await Agent(runner=SimulatedRunner()).open()
+    error = await refused(agent.register(sink=catalog.SinkFragment(type=catalog.SINK_TYPE_RESULT)))
+    assert error.reason.name == "PLAN_UNSUPPORTED" and "without --no-engine" in error.message
+    await agent.register("file", sink=catalog.SinkFragment(type=catalog.SINK_TYPE_FILE))
+    await agent.registry.close()
+
+
 async def test_what_a_fragment_has_kept_is_removed_only_when_it_is_gone_for_good() -> None:
     agent = await Agent().open()
     await agent.register("moved")
@@ -488,3 +496,16 @@ async def test_progress_is_reported_once_until_it_changes_or_is_to_be_told_again
     assert agent.registry.reports() == []
     agent.registry.tell_again()
     assert agent.registry.reports() == first
+
+
+async def test_how_a_run_had_done_is_told_with_its_end() -> None:
+    agent = await Agent().open()
+    await agent.register()
+    await agent.start()
+    await agent.until("f", RUNNING)
+    agent.script.progress = catalog.FragmentProgress(rows_in=7, rows_late=2, rows_in_per_second=3.5, engine="e:1")
+    assert not any(one.HasField("progress") for one in (await agent.status()).fragments), "while it runs it is a report"
+    await agent.stop(soft=True)
+    await agent.until("f", STOPPED)
+    (told,) = (await agent.status()).fragments
+    assert told.progress == catalog.FragmentProgress(rows_in=7, rows_late=2)

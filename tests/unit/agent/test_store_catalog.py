@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate_agent.errors import CATALOG_MISMATCH
-from headgate_agent.log import store_identity
 from headgate_agent.log.local_objects import LocalObjects
 from headgate_agent.log.objects import ObjectStoreFailed
-from headgate_agent.log.store_identity import catalog_of, claim, identity, still_of
+from headgate_agent.log.store_identity import StorePatience, catalog_of, claim, identity, still_of
 from headgate_common.backoff import Backoff
 from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
@@ -35,11 +34,6 @@ class Failing(LocalObjects):
 @pytest.fixture
 def objects(tmp_path: Path) -> Failing:
     return Failing(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_identity, "_BACKOFF", Backoff(initial=0.001, cap=0.01))
 
 
 async def test_a_store_is_of_the_first_catalog_that_claims_it(objects: Failing) -> None:
@@ -80,9 +74,19 @@ async def test_a_store_that_does_not_answer_is_waited_for_and_never_taken_for_un
     objects.failures = 1
     assert await catalog_of(objects) == ""
     objects.failures = 20
+    soon = StorePatience(backoff=Backoff(initial=0.001, cap=0.01))
     with pytest.raises(HeadgateError):
-        await claim(objects, TWO, random.Random())
+        await claim(objects, TWO, random.Random(), patience=soon)
     assert objects.failures == 0
+
+
+async def test_an_agent_starts_without_a_store_that_does_not_answer_in_its_time(objects: Failing) -> None:
+    soon = StorePatience(attempts=3, backoff=Backoff(initial=0.001, cap=0.01))
+    objects.failures = 3
+    assert await identity(objects, RandomIds(), random.Random(), soon) == ""
+    assert objects.failures == 0
+    objects.failures = 2
+    assert await identity(objects, RandomIds(), random.Random(), soon) != ""
 
 
 async def test_a_store_stays_of_its_catalog_until_another_has_taken_it(objects: Failing) -> None:

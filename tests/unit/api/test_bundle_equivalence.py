@@ -31,6 +31,7 @@ from headgate_coordinator.sql.limits import StatementLimits, make_room_for_recur
 from headgate_coordinator.sql.planner import plan_query
 from headgate_coordinator.sql.settings import PlannerSettings
 from headgate_coordinator.sql.types.schema import SchemaLimits
+from tests.examples import examples
 from tests.unit.api.kit import Client, run_inline
 
 # Not for the first time during the test, which puts the limit back.
@@ -144,7 +145,7 @@ def _bare(told: Any) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(BEGINNINGS), st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=5))
 def test_a_bundle_does_what_planning_inside_its_transaction_would(first: list[str], then: list[str]) -> None:
     request = catalog.ApplyBundleRequest(items=[catalog.BundleItem(statement=text) for text in (*first, *then)])

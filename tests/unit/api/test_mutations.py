@@ -142,6 +142,22 @@ async def test_an_interrupted_execution_goes_on_where_it_ended(ready: Client, mo
     assert await ready(request) == response
 
 
+async def test_a_failed_execution_goes_on_where_it_failed(ready: Client) -> None:
+    """What stopped it may have passed: a failure is not remembered, what was done before it is."""
+    request = catalog.ExecuteStatementRequest(
+        statement="CREATE SINK one (x INT32) TYPE VOID; DROP SINK later; CREATE SINK two (x INT32) TYPE VOID",
+        request_id="r",
+    )
+    failed = await ready(request)
+    assert (failed.failure.index, failed.failure.reason) == (1, "SINK_NOT_FOUND")
+    await ready(catalog.CreateSinkRequest(name="later", schema=SCHEMA, type=catalog.SINK_TYPE_VOID))
+    response = await ready(request)
+    assert [result.resources[0].sink.name for result in response.results] == ["one", "later", "two"]
+    assert response.results[0] == failed.results[0]
+    assert not response.HasField("failure")
+    assert await ready(request) == response
+
+
 @pytest.mark.parametrize("request_", mutations(), ids=lambda request: type(request).__name__)
 async def test_a_standby_refuses_writes_and_names_the_leader(request_: Any) -> None:
     database = InlineDatabase()

@@ -116,6 +116,25 @@ async def test_secrets_in_statements_are_not_told(client: Client) -> None:
     assert "tell" not in str(await execute(client, escaped))
 
 
+async def test_secrets_of_a_query_are_neither_kept_nor_told(client: Client) -> None:
+    await client.cluster()
+    secret = SECRET.replace("'", "''")
+    text = f"""CREATE QUERY hushed AS {QUERY} WITH (edges = 'kafka',
+        bootstrap_servers = 'b:9092', security_protocol = 'SASL_SSL', sasl_mechanism = 'PLAIN', sasl_username = 'u',
+        sasl_password = '{secret}', deadline = 1m)"""
+    told = [
+        await execute(client, text, request_id="r"),
+        await execute(client, f"EXPLAIN {text.partition(' AS ')[2]}"),
+        await execute(client, "SHOW QUERIES; DESCRIBE QUERY hushed"),
+        await client(catalog.GetQueryRequest(name="hushed")),
+        await client(catalog.GetSnapshotRequest()),
+    ]
+    for response in told:
+        assert b"tell" not in response.SerializeToString()
+    assert told[3].query.statement == text.replace(secret, "[redacted]")
+    assert told[0].results[0].statement == text.replace(secret, "[redacted]")
+
+
 async def test_an_excerpt_shows_no_secret(client: Client) -> None:
     text = """CREATE SINK k (x INT32) TYPE KAFKA SET ('hush' AS "SINK".SASL_PASSWORD, 'b' AS "SINK".COLOUR)"""
     error = await client.refused(catalog.ExecuteStatementRequest(statement=text), errors.INVALID_CONFIG)

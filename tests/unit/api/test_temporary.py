@@ -32,6 +32,35 @@ async def test_without_being_temporary_a_query_needs_a_sink(client: Client) -> N
     await client.refused(catalog.CreateQueryRequest(statement="SELECT highway FROM lrb"), BIND_ERROR)
 
 
+async def test_a_select_without_into_is_explained_as_the_temporary_query_that_it_would_be(client: Client) -> None:
+    await client.cluster()
+    before = await client.contents()
+    shown = []
+    for statement in (SELECT, f"EXPLAIN {SELECT}"):
+        explained = await client(catalog.ExplainQueryRequest(statement=statement))
+        sink = explained.plan.fragments[-1].sink
+        assert (sink.type, dict(sink.options)) == (catalog.SINK_TYPE_RESULT, {"limit": "3"})
+        shown.append(explained.text.splitlines())
+    statement = catalog.ExecuteStatementRequest(statement=f"EXPLAIN {SELECT}")
+    rehearsed = catalog.ExecuteStatementRequest(statement=f"DROP SINK out; EXPLAIN {SELECT}", validate_only=True)
+    for request in (statement, rehearsed):
+        table = (await client(request)).results[-1].table
+        shown.append([row.values[0] for row in table.rows])
+    assert all(lines == shown[0] for lines in shown)
+    assert await client.contents() == before
+
+
+async def test_a_query_with_a_name_is_not_explained_without_a_sink(client: Client) -> None:
+    await client.cluster()
+    named = f"CREATE QUERY q AS {SELECT.removesuffix(' LIMIT 3')}"
+    for request in (
+        catalog.ExplainQueryRequest(statement=named),
+        catalog.ExecuteStatementRequest(statement=f"EXPLAIN {named}"),
+    ):
+        error = await client.refused(request, BIND_ERROR)
+        assert "names no sink" in str(error)
+
+
 async def test_a_temporary_query_is_no_part_of_a_bundle(client: Client) -> None:
     await client.cluster()
     bundle = catalog.ApplyBundleRequest(items=[catalog.BundleItem(create_query=asked())])

@@ -15,7 +15,7 @@ from headgate_common.errors import INVALID_ARGUMENT
 from headgate_coordinator import errors
 from headgate_coordinator.catalog.inline import InlineDatabase
 from headgate_coordinator.census import Census
-from tests.unit.api.kit import Client
+from tests.unit.api.kit import QUERY, Client
 from tests.unit.api.test_statements import bundle, execute
 from tests.unit.api.test_watch_and_snapshot import Watcher
 
@@ -44,6 +44,42 @@ async def test_a_topic_lives_from_creation_to_drop(client: Client) -> None:
     assert len((await client(log.ListPartitionsRequest(topic="Orders"))).partitions) == 2
     assert (await client(log.DropTopicRequest(name="Orders"))).topic.uid == made.uid
     await client.refused(log.GetTopicRequest(name="Orders"), errors.TOPIC_NOT_FOUND)
+
+
+@pytest.mark.parametrize("name", ["__headgate.foo", "__headgate.edge.q.1", "__Headgate.foo"])
+async def test_names_of_topics_of_queries_are_reserved(client: Client, name: str) -> None:
+    statement = f'CREATE TOPIC "{name}"'
+    for request in (
+        log.CreateTopicRequest(name=name),
+        catalog.ExecuteStatementRequest(statement=statement),
+        catalog.ApplyBundleRequest(items=[catalog.BundleItem(statement=statement)]),
+    ):
+        error = await client.refused(request, errors.INVALID_NAME)
+        assert "__headgate." in error.message
+    sink = f"CREATE SINK s (x INT32) TYPE TOPIC SET ('{name}' AS \"SINK\".TOPIC)"
+    await client.refused(catalog.ExecuteStatementRequest(statement=sink), errors.INVALID_CONFIG)
+    assert (await client(log.CreateTopicRequest(name="__headgate"))).topic.name == "__headgate"
+
+
+async def test_topics_of_queries_and_their_partitions_are_shown_to_who_asks(client: Client) -> None:
+    await client.cluster()
+    await client(log.CreateTopicRequest(name="mine"))
+    query = (await client(catalog.CreateQueryRequest(statement=QUERY))).query
+    edge = f"__headgate.edge.{query.uid}.1"
+
+    async def shown(statement: str) -> set[str]:
+        answer = await client(catalog.ExecuteStatementRequest(statement=statement))
+        return {row.values[0] for row in answer.results[0].table.rows}
+
+    async def listed(**fields: Any) -> set[str]:
+        return {each.topic for each in (await client(log.ListPartitionsRequest(**fields))).partitions}
+
+    assert await shown("SHOW TOPICS") == await shown("SHOW PARTITIONS") == await listed() == {"mine"}
+    everything = await listed(include_internal=True)
+    assert {"mine", edge} < everything
+    assert await shown("SHOW TOPICS WHERE internal") == everything - {"mine"}
+    assert await shown("SHOW PARTITIONS WHERE internal") == everything - {"mine"}
+    assert await shown(f'SHOW PARTITIONS FOR "{edge}"') == await listed(topic=edge) == {edge}
 
 
 async def test_a_request_id_makes_a_retry_safe_and_validate_only_changes_nothing(client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_a_session_that_is_gone_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=30))
+@pytest.mark.slow
 def test_overdue_exactly_when_a_whole_ttl_passed_since_the_last_change_seen(steps: list[tuple[float, bool]]) -> None:
     clock = HandClock()
     observer = Observer(clock)

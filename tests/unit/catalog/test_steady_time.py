@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pytest
+
 from headgate_common.ids import RandomIds
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
 from headgate_coordinator.catalog.retention import Aged, Retention, RetentionSettings
@@ -112,6 +114,7 @@ class Leader:
         return len(old)
 
 
+@pytest.mark.slow
 async def test_what_nobody_touches_for_its_age_is_forgotten_then_and_not_before() -> None:
     leader = Leader()
     leader.touch("idle")

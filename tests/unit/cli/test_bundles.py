@@ -49,3 +49,9 @@ def test_a_place_in_a_statement_becomes_a_place_in_the_file(line: int, column: i
     moved = bundles.moved(problem, Piece("SELECT", line=10, column=5))
     assert (moved.line, moved.column) == place
     assert moved.message == "m"
+
+
+@pytest.mark.parametrize("text", ["3", "[1, 2]", "null", '"CREATE A"', "{", "[" * 100_000])
+def test_json_that_is_no_bundle_is_wrong_usage(text: str) -> None:
+    with pytest.raises(Failure, match="is not a bundle"):
+        bundles.read_bundle(text, "x.json")

@@ -99,6 +99,7 @@ async def test_a_process_that_keeps_ending_is_tried_again(sleeper: Callable[...,
     await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.slow
 def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path: Path) -> None:
     child = tmp_path / "child"
     code = f"""

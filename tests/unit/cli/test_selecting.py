@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from headgate_cli.output import Output
@@ -15,6 +17,10 @@ from headgate_cli.statements import split
         ("SELECT a FROM s", True),
         ("select a from s limit 3", True),
         ("WITH x AS (SELECT a FROM s) SELECT a FROM x", True),
+        ("SELECT*FROM s", True),
+        ("SELECT(a) FROM s", True),
+        ("SELECT/* all */a FROM s", True),
+        ("SELECT'x' AS a FROM s", True),
         ("SELECT 'INTO' AS a, `into` FROM s -- INTO nothing", True),
         ("SELECT a FROM s INTO sink", False),
         ("INSERT INTO sink SELECT a FROM s", False),
@@ -39,6 +45,18 @@ def test_rows_are_lines_of_a_table_under_their_names(capsys: pytest.CaptureFixtu
         ["1", "x"],
         ["NULL", "a longer one"],
         ["[1, 2]", "y"],
+    ]
+
+
+def test_a_row_of_a_table_is_one_line_and_gives_no_orders_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Rows(Output.TABLE, None)
+    rows.begin(["a", "b\x1b]0;title\x07"])
+    rows.add([json.dumps({"a": "a\nb\x1b[31mred\r\t", "b": ["\x9b2J", "\u202e"]}), '{"a":"plain \\u00e9","b":1}'])
+    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in lines] == [
+        ["A", "B\\x1b]0;TITLE\\x07"],
+        ["a\\nb\\x1b[31mred\\r\\t", '["\\x9b2J", "\\u202e"]'],
+        ["plain é", "1"],
     ]
 
 

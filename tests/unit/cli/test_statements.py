@@ -64,7 +64,9 @@ def test_typing_is_done_when_the_last_statement_is_ended(text: str, complete: bo
 
 
 def test_what_stands_between_begin_and_commit_is_one_bundle() -> None:
-    grouped = group(split("SHOW AGENTS; BEGIN; CREATE A; CREATE B; commit; BEGIN; DROP C; ROLLBACK; SHOW SINKS"))
+    grouped = group(
+        split("SHOW AGENTS; BEGIN; CREATE A; CREATE B; commit; BEGIN/* not */; DROP C; ROLLBACK; SHOW SINKS")
+    )
     shown = [[p.text for p in e.pieces] if isinstance(e, Bundle) else e.text for e in grouped]
     assert shown == ["SHOW AGENTS", ["CREATE A", "CREATE B"], "SHOW SINKS"]
 
@@ -84,6 +86,7 @@ def test_a_bundle_that_is_not_whole_is_refused(sql: str, says: str) -> None:
 
 @given(st.text(alphabet="ab;'\"`-/*\\\n ", max_size=60))
 def test_no_text_is_lost_or_made_up_and_splitting_ends(text: str) -> None:
+    assume(is_whole(text))
     joined = "".join(piece.text for piece in split(text))
     kept = iter(text)
     assert all(character in kept for character in joined)
@@ -93,7 +96,7 @@ def test_no_text_is_lost_or_made_up_and_splitting_ends(text: str) -> None:
 def test_statements_end_where_the_coordinator_says_they_end(signs: list[str]) -> None:
     text = "".join(signs)
     # The coordinator's tokenizer takes the star of an opening for that of a closing; nobody writes that.
-    assume("/*/" not in text)
+    assume("/*/" not in text and is_whole(text))
     try:
         tokens = Headgate().tokenize(text)
     except TokenError:
@@ -106,6 +109,26 @@ def test_statements_end_where_the_coordinator_says_they_end(signs: list[str]) ->
         else:
             groups[-1].append(token.start)
     assert [offset_of(text, piece) for piece in split(text)] == [group[0] for group in groups if group]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("/*", 1), ("CREATE A;\n/* DROP B;\nDROP C;", 2), ("CREATE A /* /* */", 1), ("/**/ '/*' -- /*\n/*", 2)],
+)
+def test_a_comment_that_is_not_closed_is_refused_with_its_line_because_it_hides_what_follows(
+    text: str, line: int
+) -> None:
+    with pytest.raises(Failure, match=f"line {line}: a comment is not closed"):
+        split(text)
+
+
+def is_whole(text: str) -> bool:
+    """Whether every comment is closed."""
+    try:
+        split(text)
+    except Failure:
+        return False
+    return True
 
 
 def offset_of(text: str, piece: Piece) -> int:

@@ -65,6 +65,7 @@ def test_queries_that_have_ended_are_counted_and_shown_only_when_asked_for() -> 
 
 @pytest.mark.parametrize("height", [10, 16, 24, 50])
 @pytest.mark.parametrize(("queries", "agents"), [(0, 0), (3, 3), (100, 3), (3, 100), (100, 100)])
+@pytest.mark.slow
 def test_it_fits_the_terminal_and_counts_what_does_not(height: int, queries: int, agents: int) -> None:
     shown = view(
         "c:1",

@@ -30,10 +30,16 @@ from headgate_cli.main import main
         ["explain"],
         ["export", "--format", "yaml"],
         ["dev", "--log-level", "loud"],
+        ["dev", "--ephemeral", "--data", "x"],
         ["dev", "--port-base", "99999"],
         ["dev", "--engines", "0"],
         ["dev", "--postgres", "mysql://x"],
         ["dev", "--s3", "/folder"],
+        ["dev", "--s3", "s3://"],
+        ["dev", "--spark", "mesos://host"],
+        ["topics", "create", "x", "--partitions", "99999999999999999999"],
+        ["topics", "consume", "x", "--offset", "99999999999999999999"],
+        ["watch", "queries", "--from-revision", "99999999999999999999"],
         ["dev", "--kafka", "somewhere"],
         ["dev", "--no-engine", "--data", "/dev/null/x"],
         ["top", "--interval", "soon"],
@@ -42,9 +48,14 @@ from headgate_cli.main import main
         ["get", "query/\udcff"],
         ["--tls-certificate", "x.pem", "status"],
         ["-o", "yaml", "status"],
+        ["status", "--coordinator", "zzz"],
+        ["--coordinator", "127.0.0.1:0", "get", "queries"],
+        ["--coordinator", ":7400", "get", "queries"],
+        ["--rpc-timeout", "0s", "status"],
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_wrong_usage_is_exit_code_2_and_nothing_on_standard_output(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ async def until(condition: object, seconds: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.slow
 async def test_the_first_leads_at_once_and_the_second_points_to_it() -> None:
     async with coordinators("one", "two") as (one, two):
         one.start()
@@ -156,6 +157,7 @@ async def test_a_leader_that_hangs_in_the_catalog_stops_acting_by_its_own_clock(
         await until(lambda: one.acting >= 2)
 
 
+@pytest.mark.slow
 async def test_the_wall_clock_decides_nothing() -> None:
     async with coordinators("one", "two") as (one, two):
         one.start()

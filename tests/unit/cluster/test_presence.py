@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
 
+from headgate.catalog import v1 as catalog
+from headgate.cluster import v1 as cluster
 from headgate_common.clock import SystemClock
 from headgate_common.errors import HeadgateError
 from headgate_common.ids import RandomIds
-from headgate_coordinator.catalog import sessions
+from headgate_coordinator.catalog import agents, registration, sessions
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
 from headgate_coordinator.catalog.store import LEADER_KEY, LEADER_KIND
 from headgate_coordinator.cluster.presence import Presence
@@ -34,8 +37,29 @@ async def store() -> AsyncIterator[InlineStore]:
     database.close()
 
 
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+
+_numbers = itertools.count(1)
+
+
 async def opened(store: InlineStore, ttl: float = 0.3) -> str:
-    return (await store.write(lambda tx: sessions.open_session(tx, "agent/a/p1", "a:1", ttl))).uid
+    """The session of another agent."""
+    number = next(_numbers)
+    request = cluster.RegisterAgentRequest(
+        name=f"a{number}", address=f"a{number}:1", incarnation=f"p{number}", slots=1, protocol_version=1
+    )
+    return (await store.write(lambda tx: registration.register_agent(tx, request, ttl))).session.uid
 
 
 async def alive(store: InlineStore) -> list[str]:
@@ -43,14 +67,20 @@ async def alive(store: InlineStore) -> list[str]:
 
 
 async def test_a_session_that_is_renewed_lives_and_one_that_is_not_ends_with_its_grants(store: InlineStore) -> None:
-    presence = Presence(store, clock=SystemClock(), interval=0.05)
+    clock = Hands()
+    presence = Presence(store, clock=clock, interval=0.001)
     running = asyncio.create_task(presence.run(1))
     await asyncio.sleep(0)
     kept, lost = await opened(store), await opened(store)
     await store.write(lambda tx: sessions.acquire(tx, "partition", "p/0", lost))
     for _ in range(16):
         assert (await presence.renew(kept)).ttl == 0.3
-        await asyncio.sleep(0.05)
+        clock.now += 0.05
+        await asyncio.sleep(0.002)
+    for _ in range(10_000):
+        if lost not in await alive(store):
+            break
+        await asyncio.sleep(0.002)
     assert await alive(store) == [kept]
     grant = await store.read(lambda tx: sessions.get_grant(tx, "partition", "p/0"))
     assert grant is not None and (grant.session, grant.epoch) == ("", 1)
@@ -102,6 +132,29 @@ async def test_a_renewal_that_comes_while_the_session_is_being_ended_is_too_late
     running.cancel()
 
 
+async def test_the_session_of_a_dropped_agent_cannot_be_renewed_and_runs_out_with_its_grants(
+    store: InlineStore,
+) -> None:
+    presence = Presence(store, clock=SystemClock(), interval=0.02)
+    session = await opened(store, ttl=0.2)
+    await store.write(lambda tx: sessions.acquire(tx, "group", "g", session))
+    running = asyncio.create_task(presence.run(1))
+    await asyncio.sleep(0.05)
+    await presence.renew(session)
+    (agent,) = (await store.read(lambda tx: agents.list_agents(tx, catalog.ListAgentsRequest()))).agents
+    await store.write(lambda tx: agents.drop_agent(tx, catalog.DropAgentRequest(name=agent.name)))
+    assert await alive(store) == [session], "its process may act under it"
+    await asyncio.sleep(0.05)
+    with pytest.raises(HeadgateError) as caught:
+        await presence.renew(session)
+    assert caught.value.reason is SESSION_EXPIRED
+    await asyncio.sleep(0.5)
+    assert await alive(store) == []
+    grant = await store.read(lambda tx: sessions.get_grant(tx, "group", "g"))
+    assert grant is not None and grant.session == ""
+    running.cancel()
+
+
 async def test_the_leaders_own_session_is_left_alone(store: InlineStore) -> None:
     presence = Presence(store, clock=SystemClock(), interval=0.02)
     await store.write(lambda tx: tx.connection.exec_driver_sql("UPDATE sessions SET ttl_us = 1000"))
@@ -110,19 +163,6 @@ async def test_the_leaders_own_session_is_left_alone(store: InlineStore) -> None
     await asyncio.sleep(0.2)
     assert len(await store.read(sessions.list_sessions)) == 1
     running.cancel()
-
-
-class Hands:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> datetime:
-        return datetime.now(UTC)
 
 
 async def test_agents_renew_in_groups_that_are_spread_evenly_and_never_later_than_they_should(
@@ -149,6 +189,7 @@ async def test_agents_renew_in_groups_that_are_spread_evenly_and_never_later_tha
     running.cancel()
 
 
+@pytest.mark.slow
 async def test_many_agents_make_more_groups_not_larger_ones(store: InlineStore) -> None:
     clock = Hands()
     presence = Presence(store, clock=clock, interval=60.0)

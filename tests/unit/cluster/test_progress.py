@@ -1,4 +1,4 @@
-"""How runs are doing: the last report of the highest epoch, for as long as the run is there."""
+"""How runs are doing, and how they had done when they ended: the last report of the highest epoch."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def test_the_last_report_of_the_highest_epoch_counts(store: InlineStore) -> None
     assert (rows(progress, "f", 3), rows(progress, "f", 2)) == (1, None)
 
 
+def test_a_report_that_comes_late_does_not_undo_a_later_one(store: InlineStore) -> None:
+    progress = Progress(store, limit=10)
+    early, late = report("f", 1, 10), report("f", 1, 20)
+    early.progress.time.seconds, late.progress.time.seconds = 100, 101
+    progress.report([late])
+    progress.report([early])
+    assert rows(progress, "f", 1) == 20
+
+
 def test_beyond_its_bound_what_was_heard_longest_ago_goes(store: InlineStore) -> None:
     progress = Progress(store, limit=2)
     progress.report([report("a", 1, 1), report("b", 1, 1)])
@@ -65,13 +74,13 @@ async def change(store: InlineStore, after: catalog.Fragment | None) -> None:
     ("after", "kept"),
     [
         (catalog.Fragment(uid="f", epoch=2, state=catalog.FRAGMENT_STATE_RUNNING, last_error="x"), True),
-        (catalog.Fragment(uid="f", epoch=2, state=catalog.FRAGMENT_STATE_STOPPED), False),
-        (catalog.Fragment(uid="f", epoch=2, state=catalog.FRAGMENT_STATE_FAILED), False),
+        (catalog.Fragment(uid="f", epoch=2, state=catalog.FRAGMENT_STATE_STOPPED), True),
+        (catalog.Fragment(uid="f", epoch=2, state=catalog.FRAGMENT_STATE_FAILED), True),
         (catalog.Fragment(uid="f", epoch=3, state=catalog.FRAGMENT_STATE_PENDING), False),
         (None, False),
     ],
 )
-async def test_what_is_known_of_a_run_goes_with_it(
+async def test_what_is_known_of_a_run_stays_when_it_ends_and_goes_when_it_is_gone_or_replaced(
     store: InlineStore, after: catalog.Fragment | None, kept: bool
 ) -> None:
     progress = Progress(store, limit=10)

@@ -164,6 +164,7 @@ def test_a_zero_byte_that_belongs_to_a_number_is_not_a_nul() -> None:
     assert find_nul(number) is None
 
 
+@pytest.mark.slow
 def test_thousands_of_violations_make_a_short_error() -> None:
     request = catalog.WatchRequest(kinds=[catalog.RESOURCE_KIND_UNSPECIFIED] * 10_000)
     with pytest.raises(HeadgateError) as caught:

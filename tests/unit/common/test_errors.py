@@ -89,6 +89,7 @@ def test_another_code_keeps_its_name() -> None:
     metadata=st.dictionaries(st.text(max_size=20), st.text(max_size=5000), max_size=20),
     texts=st.lists(st.text(max_size=2000), max_size=60),
 )
+@pytest.mark.slow
 def test_no_status_is_too_large_for_a_clients_headers(message: str, metadata: dict[str, str], texts: list[str]) -> None:
     bad = error_details_pb2.BadRequest()
     for text in texts:

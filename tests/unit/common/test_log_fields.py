@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 SERVICES = Path(__file__).parents[3] / "services"
 
@@ -30,6 +32,7 @@ def fields(path: Path) -> Iterator[tuple[int, str]]:
                     yield part.lineno, part.arg
 
 
+@pytest.mark.slow
 def test_no_log_field_has_a_name_that_logging_refuses() -> None:
     paths = [path for path in SERVICES.rglob("*.py") if ".venv" not in path.parts]
     assert sum(len(list(fields(path))) for path in paths) > 100

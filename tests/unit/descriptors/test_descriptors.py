@@ -196,6 +196,16 @@ def test_sasl_is_all_or_nothing() -> None:
         assert source_faults(KAFKA, partial) == [f"SOURCE.{name.upper()}: security_protocol SASL_SSL needs it"]
 
 
+def test_a_certificate_comes_with_its_key() -> None:
+    tls = {"bootstrap_servers": "b:1", "topic": "t", "security_protocol": "SSL"}
+    pair = {"ssl_certificate_location": "c.pem", "ssl_key_location": "k.pem"}
+    assert source_faults(KAFKA, {**tls, **pair, "ssl_key_password": "p"}) == []
+    for name, other in (tuple(pair), tuple(pair)[::-1]):
+        faults = source_faults(KAFKA, {**tls, name: "x.pem"})
+        assert faults == [f"SOURCE.{other.upper()}: {name} needs it"]
+    assert source_faults(KAFKA, {**tls, "ssl_key_password": "p"})
+
+
 def test_secrets_are_redacted_under_every_name() -> None:
     assert descriptors.redact_source(KAFKA, SASL)["sasl_password"] == REDACTED
     assert descriptors.redact_sink(catalog.SINK_TYPE_KAFKA, {"SASL.Password": "hunter2", "topic": "t"}) == {
@@ -329,6 +339,7 @@ def test_every_maker_is_for_some_type() -> None:
         st.sampled_from(["type", "field_delimiter", "header"]) | st.text(max_size=8), st.text(max_size=8), max_size=4
     ),
 )
+@pytest.mark.slow
 def test_any_options_are_normal_or_refused(
     type_: catalog.SourceType.ValueType, options: dict[str, str], parser: dict[str, str]
 ) -> None:

@@ -55,6 +55,7 @@ def read(data: bytes, start: int, until: int) -> list[tuple[bytes | None, int]]:
 
 
 @given(st.lists(RECORD, min_size=1, max_size=150), st.integers(0, 2**40), st.integers(-5, 160), st.integers(-5, 160))
+@pytest.mark.slow
 def test_any_part_of_any_batches_comes_out_as_the_log_reads_it(
     records: list[PlainRecord], base: int, start: int, length: int
 ) -> None:
@@ -69,6 +70,7 @@ def test_any_part_of_any_batches_comes_out_as_the_log_reads_it(
 
 
 @pytest.mark.parametrize(("codec", "packer"), PACKERS)
+@pytest.mark.slow
 def test_every_codec_of_kafka_is_read(codec: int, packer: object) -> None:
     records = [PlainRecord(None, b'{"n": %d}' % n * 20, n) for n in range(3000)]
     (plain,) = pack(records, 2**30)

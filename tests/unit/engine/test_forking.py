@@ -60,6 +60,7 @@ def start_stream(executable: str) -> tuple[subprocess.Popen[bytes], socket.socke
     return process, line, read_int(file)
 
 
+@pytest.mark.slow
 def test_a_stream_is_a_fork_that_ends_with_the_process_that_spark_ends(nursery: Nursery, tmp_path: Path) -> None:
     executable = nursery.start()
     until((tmp_path / "fork.sock").exists, "the process that forks")
@@ -78,6 +79,7 @@ def test_a_stream_is_a_fork_that_ends_with_the_process_that_spark_ends(nursery: 
     until(lambda: not command_of(pid), "the fork to end")
 
 
+@pytest.mark.slow
 def test_without_the_process_that_forks_python_is_called(nursery: Nursery) -> None:
     executable = nursery.start()
     nursery.stop()

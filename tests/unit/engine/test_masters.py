@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headgate_engine.config import SparkConfig
+from headgate_engine.config import EngineConfig, SparkConfig
 from headgate_engine.spark import SparkHost
 
 # Only for a driver that shares its machine with every executor.
@@ -51,6 +51,16 @@ def test_what_the_engine_promises_rests_on_the_same_settings_for_every_master(ma
         assert told["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
         assert told["spark.sql.streaming.stateStore.providerClass"].endswith("RocksDBStateStoreProvider")
         assert told["spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"] == "64"
+
+
+def test_spark_keeps_more_reports_than_batches_end_between_two_looks_or_as_many_as_is_said() -> None:
+    kept = "spark.sql.streaming.numRecentProgressUpdates"
+    config = EngineConfig()
+    # A batch takes 10 ms at the very least: its entries in the checkpoint alone are two files.
+    with settings(config.spark) as told:
+        assert int(told[kept]) >= 4 * config.timings.look / 0.01
+    with settings(SparkConfig(progress_reports=7)) as told:
+        assert told[kept] == "7"
 
 
 def test_a_local_master_listens_to_this_machine_only() -> None:

@@ -12,7 +12,7 @@ from headgate_coordinator.sql.types import spark_type as planned
 from headgate_engine.executor.wire import EdgeError
 from headgate_engine.fragments.errors import failure_of, sentence
 from headgate_engine.fragments.progress import Counts
-from headgate_engine.types import UnknownType, ddl, spark_type
+from headgate_engine.types import UnknownType, ddl, required, spark_type
 
 TYPES = [
     "BOOL",
@@ -50,6 +50,25 @@ def test_a_type_that_is_none_is_refused(spelling: str) -> None:
 def test_names_are_quoted() -> None:
     schema = catalog.Schema(fields=[catalog.Field(name="a`b", type="INT32"), catalog.Field(name="c d", type="BOOL")])
     assert ddl(schema) == "`a``b` int, `c d` boolean"
+
+
+def test_what_is_not_null_is_found_in_columns_and_in_what_they_are_made_of() -> None:
+    fields = [
+        catalog.Field(name="a", type="INT32", not_null=True),
+        catalog.Field(name="b", type="STRUCT<x: INT32 NOT NULL, y: STRUCT<z: BOOL NOT NULL>>"),
+        catalog.Field(name="c d", type="ARRAY<STRUCT<x: INT32 NOT NULL>>", not_null=True),
+        catalog.Field(name="e", type="MAP<VARCHAR, ARRAY<STRUCT<x: INT32 NOT NULL, y: INT32>>>"),
+        catalog.Field(name="f", type="TIMESTAMP"),
+    ]
+    assert required(catalog.Schema(fields=fields)) == (
+        (".a",),
+        (".b", ".x"),
+        (".b", ".y", ".z"),
+        (".c d",),
+        (".c d", "[]", ".x"),
+        (".e", "{}", "[]", ".x"),
+    )
+    assert required(catalog.Schema(fields=[catalog.Field(name="a", type="MAP<VARCHAR, INT32>")])) == ()
 
 
 def test_an_edges_reason_survives_its_way_through_spark() -> None:
@@ -128,7 +147,7 @@ def test_progress_adds_up_over_batches_and_counts_each_once() -> None:
     assert (found.rows_in, found.rows_out, found.rows_late, found.bad_records) == (30, 10, 1, 2)
     assert (found.batch_id, found.lag, found.state_rows, found.state_bytes) == (1, 2, 3, 7)
     assert found.rows_out_per_second == 600.0
-    assert counts.latest_us == {"input0": 10}
+    assert (counts.latest_us, counts.spoke) == ({"input0": 10}, {"input0": 1})
 
 
 @pytest.mark.parametrize(

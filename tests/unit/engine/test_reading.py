@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from headgate_engine.executor import reading, writing
 from headgate_engine.executor.calls import STAGE_BYTES, Access
-from headgate_engine.executor.decoding import BAD, decoding, judging
+from headgate_engine.executor.decoding import BAD, decoding, edge_decoding, judging
 from headgate_engine.executor.reading import FAR_FUTURE_US, MARK, EdgeStreamReader, read_batches, schema_text, split
 from headgate_engine.executor.wire import EdgeError, Partition
-from headgate_engine.executor.writing import pieces, to_record
+from headgate_engine.executor.writing import edge_values, pieces, to_record
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 RECORD_BYTES = 100
@@ -231,11 +231,27 @@ def test_of_arrow_values_the_bad_ones_are_told_and_the_good_ones_are_rows() -> N
         }
     )
     text = schema_text(SCHEMA)
-    rows = [row for batch in decoding(text)(iter([values])) for row in batch.to_pylist()]
+    rows = [row for batch in decoding(text, ())(iter([values])) for row in batch.to_pylist()]
     assert [(row["a"], row["b"]) for row in rows if row[BAD] is None] == [(1, "x"), (2, "y")]
     assert len([row for row in rows if row[BAD]]) == 3
-    (judged,) = judging(text, 0)(iter([values]))
+    (judged,) = judging(text, (), 0)(iter([values]))
     assert judged.column("value").to_pylist() == [b"noise", None, wrong]
     assert judged.column(BAD).to_pylist()[1] == "the record has no value"
     with pytest.raises(EdgeError, match="BAD_RECORD: partition 3, offset 8 of topic t"):
-        list(decoding(text, fail="topic t")(iter([values])))
+        list(decoding(text, (), fail="topic t")(iter([values])))
+
+
+@given(st.lists(st.integers(0, 500), max_size=40), st.integers(300, 4_000))
+def test_rows_come_back_from_records_of_an_edge_on_kafka_that_fit(lengths: list[int], largest: int) -> None:
+    rows = [{"a": index, "b": "x" * length} for index, length in enumerate(lengths)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    values = [value for made in edge_values(largest)(iter([batch])) for value in made.column(0).to_pylist()]
+    for value in values:
+        assert len(value) <= largest or pa.ipc.open_stream(value).read_all().num_rows == 1
+    # Among them is a note of where the writer is.
+    keys = [None, b"headgate.position", *[None] * len(values)][1:]
+    read = pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.binary()), pa.array([b"\0" * 8, *values], pa.binary())], names=["key", "value"]
+    )
+    found = list(edge_decoding(schema_text(SCHEMA))(iter([read])))
+    assert [row for part in found for row in part.to_pylist()] == [{**row, MARK: None} for row in rows]

@@ -255,6 +255,42 @@ async def test_a_watcher_sees_what_is_there_and_every_last_state(fixture: Fixtur
     await watching.aclose()
 
 
+async def test_what_a_start_waits_for_is_told_when_it_takes_longer_than_a_moment(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate_engine.fragments.runs._MOMENT", 0.05)
+    run = await fixture.start()
+    report = fixture.works[0].report
+    report.step("it opens its output")
+    report.step("it asks the brokers")
+    await settle()
+    assert run.waiting == "", "most steps are over by then"
+    await asyncio.sleep(0.1)
+    assert fixture.runs.get(ref()).waiting == "it asks the brokers"
+    report.step("it opens its checkpoint")
+    await settle()
+    assert fixture.runs.get(ref()).waiting == "it opens its checkpoint"
+    report.step("Spark plans it", own=True)
+    await asyncio.sleep(0.1)
+    assert fixture.runs.get(ref()).waiting == "", "it waits for nobody"
+    report.step("it asks again")
+    await asyncio.sleep(0.1)
+    report.state(engine.RUN_STATE_RUNNING)
+    await settle()
+    assert fixture.runs.get(ref()).waiting == ""
+
+
+def test_more_slots_than_there_will_ever_be_are_told_from_those_that_others_have() -> None:
+    fixed, growing = Slots(lambda: 8, 2), Slots(lambda: 8, 2, grows=True)
+    fixed.take(4)
+    with pytest.raises(HeadgateError, match="NO_SLOT"):
+        fixed.take(6)
+    with pytest.raises(HeadgateError, match="TOO_FEW_SLOTS"):
+        fixed.take(7)
+    with pytest.raises(HeadgateError, match="NO_SLOT"):
+        growing.take(7)
+
+
 def test_slots_are_counted_and_given_back_once() -> None:
     slots = Slots(lambda: 8, 2)
     first = slots.take(4)

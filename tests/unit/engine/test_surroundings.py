@@ -12,7 +12,7 @@ import pytest
 from headgate.engine import v1 as engine
 from headgate_common.config import describe, load
 from headgate_common.errors import HeadgateError
-from headgate_engine import jars
+from headgate_engine import command, jars
 from headgate_engine.class_archive import archive, options
 from headgate_engine.config import EngineConfig, SparkConfig
 from headgate_engine.fragments.kafka import client_options, connector_options
@@ -32,6 +32,7 @@ def test_a_missing_jdk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     assert java_problem({"JAVA_HOME": str(tmp_path)}) is None
 
 
+@pytest.mark.slow
 def test_an_engine_without_a_jdk_ends_at_once_with_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headgate_engine.server", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"],
@@ -56,6 +57,37 @@ def test_the_jars_are_all_there_or_none(tmp_path: Path, monkeypatch: pytest.Monk
     assert kafka_jars() == []
     paths[3].touch()
     assert kafka_jars() == paths
+
+
+def test_the_command_says_whether_the_jars_are_there_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_SPARK_JARS", str(tmp_path))
+    for arguments, code in (([], 1), (["kafka"], 1), (["s3"], 1), (["beans"], 2)):
+        monkeypatch.setattr(sys, "argv", ["headgate-engine", "--fetch-jars", "--check", *arguments])
+        assert command.main() == code
+    for path in jar_paths():
+        path.touch()
+    for arguments, code in ((["--check", "kafka"], 0), (["kafka"], 0), (["--check"], 1)):
+        monkeypatch.setattr(sys, "argv", ["headgate-engine", "--fetch-jars", *arguments])
+        assert command.main() == code
+
+
+def test_jars_that_cannot_be_had_are_told_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADGATE_SPARK_JARS", str(tmp_path / "jars"))
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text("#!/bin/sh\necho no such repository; exit 1\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{maven.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "argv", ["headgate-engine", "--fetch-jars", "kafka"])
+    assert command.main() == 1
+    told = capsys.readouterr().err
+    assert "Maven could not fetch the jars" in told and "no such repository" in told
+    assert "everything else will" in told
+    assert list((tmp_path / "jars").iterdir()) == []
 
 
 def test_the_jars_for_s3_are_those_and_our_own_class_compiled_from_its_present_source(
@@ -117,6 +149,7 @@ def test_an_archive_of_classes_is_used_where_one_was_made_for_just_these_jars(
     assert options([str(first)]) == ""
 
 
+@pytest.mark.slow
 def test_the_archive_works_where_nothing_of_ours_is_installed(tmp_path: Path) -> None:
     archive = executor_archive(tmp_path)
     names = zipfile.ZipFile(archive).namelist()
@@ -155,6 +188,8 @@ def test_kafka_clients_get_what_the_source_says(tmp_path: Path) -> None:
     assert found["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="me" password="sec\\"ret\\\\";')
     assert (found["kafka.ssl.truststore.type"], found["kafka.ssl.truststore.location"]) == ("PEM", "/ca.pem")
     assert (found["kafka.ssl.keystore.certificate.chain"], found["kafka.ssl.keystore.key"]) == ("certificate", "key")
-    options["ssl_key_location"] = str(tmp_path / "none")
-    with pytest.raises(HeadgateError, match="PLAN_UNSUPPORTED"):
-        client_options(options, "")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, problem in (("none", "cannot be read by the engine"), ("binary", "is not a PEM file")):
+        options["ssl_key_location"] = str(tmp_path / name)
+        with pytest.raises(HeadgateError, match=f"KAFKA_REFUSED.*{problem}"):
+            client_options(options, "")

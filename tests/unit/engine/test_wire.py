@@ -42,11 +42,13 @@ def test_numbers_come_back_with_their_sign(number: int) -> None:
 
 
 @given(st.text(max_size=40), st.integers(1, 2**63 - 1))
+@pytest.mark.slow
 def test_a_writer_is_written_as_the_proto_says(uid: str, epoch: int) -> None:
     assert writer_ref(uid, epoch) == log.WriterRef(fragment_uid=uid, epoch=epoch).SerializeToString()
 
 
 @given(st.integers(-1, 2**62), st.lists(st.text(max_size=20), min_size=1, max_size=4))
+@pytest.mark.slow
 def test_open_writer(batch: int, uids: list[str]) -> None:
     client = Recorded(log.OpenWriterResponse(batch_id=batch).SerializeToString())
     assert client.open_writer(uids) == batch
@@ -54,6 +56,7 @@ def test_open_writer(batch: int, uids: list[str]) -> None:
 
 
 @given(OFFSETS, st.lists(st.text(max_size=20), max_size=4), st.booleans(), st.booleans())
+@pytest.mark.slow
 def test_commit_batch(batch: int, stages: list[str], end: bool, already: bool) -> None:
     client = Recorded(log.CommitBatchResponse(already_committed=already).SerializeToString())
     assert client.commit(batch, stages, end=end) is already
@@ -62,6 +65,7 @@ def test_commit_batch(batch: int, stages: list[str], end: bool, already: bool) -
 
 
 @given(st.lists(st.tuples(OFFSETS, OFFSETS, OFFSETS, st.booleans()), max_size=5))
+@pytest.mark.slow
 def test_get_edge(partitions: list[tuple[int, int, int, bool]]) -> None:
     made = [log.EdgePartition(log_start=a, high_watermark=b, bytes=c, ended=d) for a, b, c, d in partitions]
     client = Recorded(log.GetEdgeResponse(partitions=made).SerializeToString())
@@ -71,6 +75,7 @@ def test_get_edge(partitions: list[tuple[int, int, int, bool]]) -> None:
 
 
 @given(st.lists(OFFSETS, max_size=6))
+@pytest.mark.slow
 def test_trim_edge(starts: list[int]) -> None:
     client = Recorded()
     client.trim(starts)
@@ -79,6 +84,7 @@ def test_trim_edge(starts: list[int]) -> None:
 
 
 @given(st.integers(0, 2**31 - 1), st.lists(st.binary(max_size=30), max_size=5))
+@pytest.mark.slow
 def test_stage(partition: int, records: list[bytes]) -> None:
     raw = Recorded()._stage_request("stage", "topic", partition, records)
     wanted = log.StageRequest(writer=WRITER, stage_id="stage", topic_uid="topic", partition=partition, batches=records)
@@ -86,6 +92,7 @@ def test_stage(partition: int, records: list[bytes]) -> None:
 
 
 @given(st.lists(OFFSETS, max_size=5), st.lists(st.binary(max_size=9), max_size=5), st.booleans())
+@pytest.mark.slow
 def test_fields_of_any_message_are_found(numbers: list[int], blobs: list[bytes], ended: bool) -> None:
     raw = put_packed(3, numbers) + b"".join(put_item(2, blob) for blob in blobs) + put(4, int(ended))
     found = list(take(raw))

@@ -42,3 +42,19 @@ async def test_a_fragment_moves_along_links_and_takes_them(made: Catalog) -> Non
         await set_state(made, "q", state)
     await made.apply(drop)
     assert await made.read(lambda tx: tx.connection.execute(select(schema.query_links)).all()) == []
+
+
+async def test_a_link_that_is_declared_later_is_used_by_what_runs_that_way(made: Catalog) -> None:
+    """Without any link every agent reaches every other, so queries run before the first is declared."""
+    for name in ("one", "two"):
+        await made.agent(name)
+    edge = catalog.EdgePlan(ordinal=1, from_fragment=1, to_fragment=2, leader_fragment=1)
+    await made.query("q", ["one", "two"], edges=[edge])
+    for sending, receiving in (("one", "two"), ("two", "one")):
+        await made.apply(catalog.CreateNetworkLinkRequest(from_agent=sending, to_agent=receiving))
+    drop = catalog.DropNetworkLinkRequest(from_agent="one", to_agent="two")
+    error = await refused(made, drop, errors.LINK_IN_USE)
+    assert "q (PENDING)" in error.message
+    await made.apply(catalog.DropNetworkLinkRequest(from_agent="two", to_agent="one"))
+    await made.end_query("q")
+    await made.apply(drop)

@@ -80,6 +80,19 @@ async def test_an_accepted_query_has_its_edges_and_error_rows_at_their_leaders(
         assert (each.settings.retention.ToSeconds() == 0) is edge, "an edge is trimmed by its reader alone"
 
 
+async def test_an_edge_on_kafka_has_only_its_error_rows_in_the_log(made: Catalog) -> None:
+    for name in "abc":
+        await made.agent(name)
+    edges = []
+    for edge in EDGES:
+        edges.append(catalog.EdgePlan(kafka={"bootstrap_servers": "k:9092"}))
+        edges[-1].MergeFrom(edge)
+    query = await made.query("q", "abc", edges=edges)
+    assert await names(made) == errors_of(query)
+    await made.end_query("q")
+    assert await names(made) == []
+
+
 async def test_the_topics_are_made_in_the_transaction_that_accepts_the_query(
     made: Catalog, query: catalog.Query
 ) -> None:
@@ -89,7 +102,9 @@ async def test_the_topics_are_made_in_the_transaction_that_accepts_the_query(
     stored = {each.uid: each for each in await listed(made)}
     told = {change.uid: change.after for change in accepted.changes if change.kind == "TOPIC"}
     assert told == stored, "watchers are told what is there"
-    partitions = await made.read(lambda tx: topics.list_partitions(tx, log.ListPartitionsRequest()))
+    partitions = await made.read(
+        lambda tx: topics.list_partitions(tx, log.ListPartitionsRequest(include_internal=True))
+    )
     shown = {f"{each.topic_uid}/{each.index}": each for each in partitions.partitions}
     for change in accepted.changes:
         if change.kind == "PARTITION":

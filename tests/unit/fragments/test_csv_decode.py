@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,7 @@ from headgate_agent.fragments.formats.csv_decode import CsvDecoder, CsvOptions
 from headgate_agent.fragments.formats.rows import Decoded
 from headgate_agent.fragments.types import columns_of
 from headgate_common.errors import HeadgateError
+from tests.examples import examples
 from tests.unit.fragments.kit import schema_of
 
 
@@ -102,6 +104,7 @@ def test_malformed_rows_are_left_out_one_by_one_with_their_place() -> None:
     assert decoded.faults[1].reason == "1 values where there are 2 columns"
 
 
+@pytest.mark.slow
 def test_many_malformed_rows_are_all_found_in_order() -> None:
     data = b"".join(b"%d\n" % n if n % 3 else b"x\n" for n in range(3_000))
     decoded = decode(data, "a INT32")
@@ -189,8 +192,9 @@ def test_a_header_that_does_not_fit_the_columns_is_refused(header: bytes) -> Non
 _CELL = st.text(st.sampled_from(["a", ",", '"', "\n", "\r", "é", " ", "0"]), max_size=5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(_CELL, _CELL), max_size=12), st.integers(1, 40))
+@pytest.mark.slow
 def test_what_pythons_writer_writes_is_read_back_in_blocks_of_any_size(rows: list[tuple[str, str]], size: int) -> None:
     out = io.StringIO(newline="")
     csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
@@ -212,7 +216,7 @@ def test_what_pythons_writer_writes_is_read_back_in_blocks_of_any_size(rows: lis
     assert found == rows
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"1", b",", b'"', b"\n", b"\r\n", b"\r", b"x", b"\xff", b"\xef\xbb\xbf"]), max_size=30
@@ -223,3 +227,96 @@ def test_any_bytes_give_the_same_rows_and_faults_whole_and_record_by_record(data
     quick, exact = made.decode(data), made._exact(data, 0)
     assert quick.batch.to_pylist() == exact.batch.to_pylist()
     assert quick.faults == exact.faults
+
+
+_WIDE = (
+    "ts TIMESTAMP NOT NULL, day DATE, n INT32, small UINT8, f FLOAT32, price DECIMAL(8,2), ok BOOL, name VARCHAR(8), "
+    "bin BINARY"
+)
+_GOOD = [b"2026-01-01T00:00:00.5Z", b"2026-01-31", b"-7", b"200", b"1.5", b"12.25", b"true", b"driver 1", b"aGk="]
+# What some value of a row may be instead, by its place; and some that look odd and are values.
+_ODD: list[tuple[int, bytes]] = [
+    (0, b"never"),
+    (0, b""),
+    (0, b"2026-01-01 00:00:00"),
+    (0, b"2026-13-01T00:00:00Z"),
+    (0, b"0000-01-01T00:00:00Z"),
+    (1, b"2026-02-30"),
+    (1, b""),
+    (2, b"99999999999"),
+    (2, b" 5 "),
+    (2, b"+5"),
+    (2, b'"6"'),
+    (3, b"256"),
+    (3, b"0x1F"),
+    (4, b"x"),
+    (4, b"nan"),
+    (5, b"1.234"),
+    (5, b"1234567.1"),
+    (5, b" 3.50"),
+    (6, b"yes"),
+    (7, b"much too long"),
+    (7, "äöüäöüäö".encode()),
+    (7, b"\xff"),
+    (7, b'"a, b"'),
+    (7, b"a,b"),
+    (7, b'"x\ny"'),
+    (8, b"no base64"),
+]
+
+
+def odd_rows(source: random.Random, rows: int, every: int, kinds: list[tuple[int, bytes]]) -> bytes:
+    """Rows of which about one in `every` has something odd in it, and some are blank or too short."""
+    lines = []
+    for _ in range(rows):
+        values = list(_GOOD)
+        if source.randrange(every) == 0:
+            place, value = source.choice(kinds)
+            values[place] = value
+        lines.append(b",".join(values[:-1] if source.randrange(every * 20) == 0 else values))
+        if source.randrange(every * 10) == 0:
+            lines.append(b"")
+    return b"\n".join(lines) + source.choice((b"", b"\n"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.slow
+def test_rows_with_faults_of_every_kind_are_the_same_at_once_and_record_by_record(seed: int) -> None:
+    source = random.Random(seed)
+    kinds = source.sample(_ODD, source.choice((1, 2, 5, len(_ODD))))
+    data = odd_rows(source, 400, source.choice((2, 10, 100)), kinds)
+    made = decoder(_WIDE)
+    quick, exact = made.decode(data), decoder(_WIDE)._exact(data, 0)
+    # NaN is not equal to itself, but written alike.
+    assert repr(quick.batch.to_pylist()) == repr(exact.batch.to_pylist())
+    assert quick.faults == exact.faults
+    assert all(data[fault.offset :].startswith(fault.raw) for fault in quick.faults)
+
+
+@pytest.mark.parametrize(
+    "kind", [one for one in _ODD if one[0] != 8], ids=lambda one: f"{one[0]} {one[1].decode(errors='replace')}"
+)
+@pytest.mark.slow
+def test_a_few_odd_rows_of_one_kind_are_found_without_halving(
+    kind: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halved(self: Any, bounds: list[int]) -> Decoded:
+        raise AssertionError("the block was halved")
+
+    monkeypatch.setattr("headgate_agent.fragments.formats.csv_decode._Search._halved", halved)
+    data = odd_rows(random.Random(1), 2_000, 200, [kind])
+    quick, exact = decoder(_WIDE).decode(data), decoder(_WIDE)._exact(data, 0)
+    # NaN is not equal to itself, but written alike.
+    assert repr(quick.batch.to_pylist()) == repr(exact.batch.to_pylist())
+    assert quick.faults == exact.faults
+
+
+def test_the_columns_of_a_header_in_another_order_are_searched_as_they_stand() -> None:
+    made = decoder("a INT32, b DATE, c VARCHAR(3)").with_header(b"c,x,a,b\n")
+    lines = [f"abc,{n},{n},2026-01-01" for n in range(1_000)]
+    lines[10], lines[20], lines[30] = "abcd,1,1,2026-01-01", "abc,1,one,2026-01-01", "abc,1,1,2026-02-30"
+    data = "\n".join(lines).encode()
+    decoded = made.decode(data)
+    assert decoded.batch.num_rows == 997
+    assert [data[: fault.offset].count(b"\n") for fault in decoded.faults] == [10, 20, 30]
+    assert decoded.faults == made._exact(data, 0).faults

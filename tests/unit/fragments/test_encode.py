@@ -19,6 +19,7 @@ from headgate_agent.fragments.formats.json_decode import JsonDecoder
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
 from headgate_agent.fragments.types import arrow_schema, columns_of, spark_arrow_type
 from headgate_common.column_types import read_type
+from tests.examples import examples
 from tests.integration.planner_spark.expressions import TYPES_SCHEMA
 from tests.unit.fragments.generated import ROWS
 from tests.unit.fragments.kit import schema_of
@@ -26,7 +27,7 @@ from tests.unit.fragments.test_pushdown import batch_of
 
 # Rows of every type are slow to shrink, and a failure names what differs.
 PROPERTY = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -55,6 +56,7 @@ def _plain(batch: pa.RecordBatch) -> dict[str, list[Any]]:
     delimiter=st.sampled_from([",", ";", "\t", "||", "-", "e", "."]),
     null=st.sampled_from(["", "NULL", "0", "a", "true"]),
 )
+@pytest.mark.slow
 def test_csv_is_read_back_as_the_same_rows(rows: list[dict[str, Any]], delimiter: str, null: str) -> None:
     assume(delimiter not in null)
     batch = _flat(rows)
@@ -67,6 +69,7 @@ def test_csv_is_read_back_as_the_same_rows(rows: list[dict[str, Any]], delimiter
 
 @settings(PROPERTY)
 @given(rows=st.lists(ROWS, min_size=1, max_size=8))
+@pytest.mark.slow
 def test_json_is_read_back_as_the_same_rows_and_is_json(rows: list[dict[str, Any]]) -> None:
     batch = _flat(rows)
     text = JsonEncoder().encode(batch)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.catalog import v1 as catalog
 from headgate_agent.errors import MALFORMED_ROW, SOURCE_CHANGED, SOURCE_MISMATCH, SOURCE_MISSING
-from headgate_agent.fragments.sources.source import Outcome, Source, run_source
+from headgate_agent.fragments.edges import ErrorRow, Stored
+from headgate_agent.fragments.formats.csv_decode import CsvDecoder
+from headgate_agent.fragments.formats.rows import Decoded
+from headgate_agent.fragments.sources.build import build_source
+from headgate_agent.fragments.sources.positions import FilePosition
+from headgate_agent.fragments.sources.source import Counters, Emitted, Outcome, Source, run_source
+from headgate_agent.work import Threads
+from headgate_common.clock import SystemClock
 from headgate_common.errors import HeadgateError
-from tests.unit.fragments.kit import MemoryEdge, file_source, simulated
+from tests.examples import examples
+from tests.unit.fragments.kit import MemoryEdge, around, file_source, simulated, source_fragment
 
 A = "a INT32"
 
@@ -59,6 +71,17 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
     for number, name in enumerate(["b.csv", "a.csv", "c.csv", "c.txt", ".d.csv"]):
         (tmp_path / name).write_text(f"{number}\n")
     assert read(tmp_path, path="*.csv").column("a") == [1, 0, 2]
+
+
+def test_files_of_several_folders_are_all_read_whatever_their_folders_are_called(tmp_path: Path) -> None:
+    """Some signs come before the one that separates folders: `a-b/x` before `a/x`."""
+    folders = ["a", "a-b", "a.b", "a b", "a0", "b"]
+    for number, folder in enumerate(folders):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.csv").write_text(f"{number}\n")
+    found = read(tmp_path, path="*/x.csv").column("a")
+    assert sorted(found) == list(range(len(folders)))
+    assert [folders[number] for number in found] == sorted(folders, key=lambda name: f"{name}/x.csv")
 
 
 def test_brackets_in_a_path_are_only_themselves(tmp_path: Path) -> None:
@@ -435,12 +458,13 @@ def test_a_slow_consumer_stops_the_source_and_is_told(tmp_path: Path) -> None:
     assert edge.column("a") == list(range(1_000))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     values=st.lists(st.text(st.sampled_from("ab\n\",'é"), max_size=12), max_size=30),
     block=st.integers(64, 200),
     kills=st.lists(st.integers(1, 6), max_size=20),
 )
+@pytest.mark.slow
 def test_any_file_killed_anywhere_gives_its_rows_once(
     tmp_path_factory: pytest.TempPathFactory, values: list[str], block: int, kills: list[int]
 ) -> None:
@@ -455,3 +479,119 @@ def test_any_file_killed_anywhere_gives_its_rows_once(
         except ConnectionError:
             continue
     assert [(row["a"], row["b"]) for row in edge.rows()] == list(enumerate(values))
+
+
+class Slow:
+    """A source whose steps were read; and an edge that is slow. Both say what they did, in order."""
+
+    waiting = ""
+
+    def __init__(self, steps: list[Emitted | HeadgateError], fails_at: bytes = b"") -> None:
+        self.counters = Counters()
+        self.stored_positions: list[bytes] = []
+        self.under_way = self.most_under_way = 0
+        self._steps = iter(steps)
+        self._fails_at = fails_at
+        self._turn = asyncio.Lock()
+        self._failed = False
+
+    async def open(self, position: bytes | None) -> None:
+        return
+
+    async def next(self, stopping: asyncio.Event) -> Emitted | None:
+        step = next(self._steps, None)
+        if isinstance(step, HeadgateError):
+            raise step
+        if step is None:
+            # A followed source has nothing more for now.
+            await stopping.wait()
+        return step
+
+    async def close(self) -> None:
+        return
+
+    async def stored(self) -> Stored | None:
+        return None
+
+    async def append(
+        self, batches: Sequence[pa.RecordBatch], position: bytes, *, errors: Sequence[ErrorRow] = (), end: bool = False
+    ) -> None:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            async with self._turn:
+                await asyncio.sleep(1)
+                self._failed = self._failed or position == self._fails_at
+                if self._failed:
+                    raise ConnectionError("the edge is gone")
+                self.stored_positions.append(position)
+        finally:
+            self.under_way -= 1
+
+
+def _steps(count: int) -> list[Emitted | HeadgateError]:
+    return [Emitted((), str(number).encode()) for number in range(count)]
+
+
+@pytest.mark.parametrize("appends", [1, 3])
+def test_as_many_appends_as_allowed_are_on_their_way(appends: int) -> None:
+    both = Slow([*_steps(9), Emitted((), b"9", ended=True)])
+    assert simulated(run_source(both, both, asyncio.Event(), appends=appends)) is Outcome.ENDED
+    assert both.stored_positions == [str(number).encode() for number in range(10)]
+    assert both.most_under_way == appends
+
+
+def test_what_came_before_an_error_of_the_source_is_appended() -> None:
+    both = Slow([*_steps(5), HeadgateError(MALFORMED_ROW, "the sixth")])
+    with pytest.raises(HeadgateError, match="the sixth"):
+        simulated(run_source(both, both, asyncio.Event(), appends=3))
+    assert both.stored_positions == [str(number).encode() for number in range(5)]
+
+
+def test_an_append_that_fails_ends_the_run_though_the_source_has_nothing_more() -> None:
+    both = Slow(_steps(4), fails_at=b"2")
+    with pytest.raises(ConnectionError):
+        simulated(run_source(both, both, asyncio.Event(), appends=6))
+    assert both.stored_positions == [b"0", b"1"]
+    assert both.under_way == 0
+
+
+def test_steps_that_are_decoded_in_any_order_come_in_the_order_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.csv").write_text("".join(f"{n}\n" if n % 50 else "x\n" for n in range(3_000)))
+    decode = CsvDecoder.decode
+    source = random.Random(5)
+
+    def slowly(self: CsvDecoder, data: bytes | bytearray) -> Decoded:
+        time.sleep(source.choice((0.0, 0.002)))
+        return decode(self, data)
+
+    monkeypatch.setattr(CsvDecoder, "decode", slowly)
+    fragment = source_fragment(catalog.SOURCE_TYPE_FILE, {"file_path": "in.csv"}, A)
+    threads = Threads(4)
+    settings_ = replace(around(tmp_path, block_bytes=128, steps_ahead=4), blocking=threads, clock=SystemClock())
+    edge = MemoryEdge()
+    asyncio.run(run_source(build_source(fragment, settings_), edge, asyncio.Event()))
+    threads.close()
+    assert edge.column("a") == [n for n in range(3_000) if n % 50]
+    assert [int(row.place.rsplit(" ", 1)[1]) for row in edge.errors] == sorted(
+        int(row.place.rsplit(" ", 1)[1]) for row in edge.errors
+    )
+    assert len(edge.errors) == 60
+
+
+def test_the_position_counts_the_records_that_were_emitted_and_none_that_were_read_ahead(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("".join(f"{n % 10}\n" for n in range(1_000)))
+    source = file_source(tmp_path, A, block_bytes=64, steps_ahead=5)
+
+    async def main() -> None:
+        await source.open(None)
+        for number in range(1, 11):
+            step = await source.next(asyncio.Event())
+            assert step is not None
+            (state,) = FilePosition.decoded(step.position).files
+            assert (state.offset, state.rows) == (64 * number, 32 * number)
+        await source.close()
+
+    simulated(main())

@@ -21,6 +21,7 @@ from headgate_agent.fragments.types import columns_of
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.descriptors.generator import MAKERS, default_maker
 from headgate_coordinator.sql.types import TYPES, parse_type
+from tests.examples import examples
 from tests.unit.fragments.kit import MemoryEdge, around, schema_of, simulated, source_fragment
 
 NOW = 1_767_225_600_000_000
@@ -125,7 +126,7 @@ def test_seeds_and_columns_have_their_own_numbers() -> None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**15))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_any_seed_and_row_is_made(seed: int, first: int) -> None:
     assert len(made("uniform(0, 9)", "INT32", 3, first, seed)) == 3
 
@@ -139,6 +140,7 @@ def test_what_cannot_be_made_is_refused_before_the_first_row(call: str, type_: s
     assert raised.value.reason is PLAN_UNSUPPORTED
 
 
+@pytest.mark.slow
 def test_so_many_rows_and_then_the_end_also_across_restarts() -> None:
     edge = MemoryEdge()
     whole = MemoryEdge()

@@ -18,6 +18,7 @@ from headgate_agent.fragments.pushdown import compile_pushdown
 from headgate_agent.fragments.types import arrow_schema, columns_of
 from headgate_common.errors import HeadgateError
 from headgate_coordinator.sql.errors import StatementError
+from tests.examples import examples
 from tests.unit.fragments.generated import ROWS, VIEW, predicates
 from tests.unit.planner.kit import plan
 from tests.unit.planner.predicates import keeps
@@ -43,8 +44,11 @@ def kept(source: catalog.SourceFragment, rows: Sequence[Mapping[str, Any]]) -> l
     return list(pushdown.apply(batch_of(source.schema, rows)).column("must").to_pylist())
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(rows=st.lists(ROWS, min_size=1, max_size=25), condition=predicates())
+@pytest.mark.slow
 def test_the_rows_that_stay_are_those_of_the_reference(rows: list[dict[str, Any]], condition: str) -> None:
     numbered = [{**row, "must": number} for number, row in enumerate(rows)]
     try:

@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import v1 as catalog
-from headgate_agent.errors import PLAN_UNSUPPORTED, SINK_CHANGED, SINK_IN_USE, SINK_UNAVAILABLE, TARGET_FORBIDDEN
+from headgate_agent.errors import (
+    PLAN_UNSUPPORTED,
+    SINK_CHANGED,
+    SINK_IN_USE,
+    SINK_MISSING,
+    SINK_UNAVAILABLE,
+    TARGET_FORBIDDEN,
+)
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.edges import Stored
 from headgate_agent.fragments.sinks.build import build_sink
@@ -25,6 +32,7 @@ from headgate_agent.fragments.sinks.slots import Slots, SlotsCorrupt
 from headgate_agent.fragments.sinks.void import VoidSink
 from headgate_agent.work import Inline
 from headgate_common.errors import HeadgateError, Reason
+from tests.examples import examples
 from tests.unit.fragments.kit import LoopClock, MemoryEdge, simulated, sink_fragment
 
 COLUMNS = "a INT32, b VARCHAR"
@@ -194,6 +202,24 @@ def test_what_a_run_found_delivered_is_trimmed_at_once(place: Place) -> None:
     assert place.out.read_text() == "1,r1\n2,r2\n"
 
 
+@pytest.mark.parametrize("path", ["missing/out.csv", "folder", "file.csv/out.csv"])
+def test_a_path_at_which_no_file_can_be_made_is_final_before_anything_was_delivered(place: Place, path: str) -> None:
+    (place.root / "folder").mkdir()
+    (place.root / "file.csv").touch()
+    assert refused(place.run, edge_of(batch(1)), file_path=path, input_format="CSV") is SINK_MISSING
+
+
+def test_a_folder_that_is_away_for_a_while_is_waited_for_by_who_has_delivered_there(place: Place) -> None:
+    folder = place.root / "volume"
+    folder.mkdir()
+    place.run(edge_of(batch(1)), file_path="volume/out.csv")
+    folder.rename(place.root / "away")
+    assert refused(place.run, edge_of(batch(1), batch(2)), file_path="volume/out.csv") is SINK_UNAVAILABLE
+    (place.root / "away").rename(folder)
+    place.run(edge_of(batch(1), batch(2)), file_path="volume/out.csv")
+    assert (folder / "out.csv").read_text() == "1,r1\n2,r2\n"
+
+
 def test_a_full_disk_acknowledges_nothing_and_leaves_nothing_half(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +328,24 @@ def test_rows_are_flushed_together_but_wait_no_longer_than_the_interval() -> Non
     simulated(main())
 
 
+def test_rows_after_a_pause_are_flushed_at_once_and_those_that_follow_closely_are_not() -> None:
+    async def main() -> None:
+        edge = MemoryEdge()
+        sink = VoidSink()
+        task = asyncio.create_task(run_sink(sink, edge, FragmentConfig(flush_interval=0.2), LoopClock()))
+        await asyncio.sleep(1.0)
+        seen = []
+        for pause in (0.01, 0.05, 0.5, 0.01):
+            await edge.append([batch(1)], b"")
+            await asyncio.sleep(pause)
+            seen.append(sink.delivered.flushes)
+        assert seen == [1, 1, 2, 3]
+        task.cancel()
+        await asyncio.wait((task,))
+
+    simulated(main())
+
+
 def test_slots_keep_the_last_whole_record(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "x.sink"
     slots = Slots(path)
@@ -321,7 +365,7 @@ def test_slots_keep_the_last_whole_record(tmp_path: Path) -> None:
         Slots(path).open()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 8192), max_size=6))
 def test_a_first_record_that_was_cut_short_is_none(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     folder = tmp_path_factory.mktemp("slots")

@@ -220,6 +220,7 @@ def test_an_entry_that_cannot_be_read_is_refused(entry: str) -> None:
         Targets([entry])
 
 
+@pytest.mark.slow
 async def test_a_real_server_is_read_and_connected_to_again() -> None:
     answers = [b"1\n2\n", b"3\n"]
 

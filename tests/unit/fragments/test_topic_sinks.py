@@ -319,6 +319,7 @@ def edge_of(count: int, source: random.Random) -> Rows:
 
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_whatever_is_killed_lost_or_late_every_row_is_stored_once_and_in_order(seed: int, keyed: bool) -> None:
     source = random.Random(seed)
     config = FragmentConfig(flush_interval=0.1, flush_bytes=source.choice((50, 500)))

@@ -51,6 +51,7 @@ async def begun_after(world: Agent) -> float:
     return loop.time() - began
 
 
+@pytest.mark.slow
 async def test_an_agent_starts_a_later_epoch_that_nothing_fences_only_when_a_lost_agents_run_must_be_over(
     world: Agent,
 ) -> None:
@@ -75,6 +76,7 @@ async def test_an_agent_that_saw_the_run_before_end_does_not_wait(world: Agent) 
     assert not any(report.waiting for report in world.reports)
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_stopped_while_it_waited_is_no_proof_that_those_before_it_are_over(world: Agent) -> None:
     second = world.begin(epoch=2, fenced=False)
     await asyncio.sleep(TIMINGS.outlives / 4)
@@ -83,28 +85,13 @@ async def test_a_run_that_was_stopped_while_it_waited_is_no_proof_that_those_bef
     assert await begun_after(world) >= TIMINGS.outlives - 0.01
 
 
+@pytest.mark.slow
 async def test_a_restarted_agent_gives_up_an_unfenced_run_only_when_it_must_be_over(world: Agent) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     world.begin(fenced=False, resumed=True)
     await world.until(lambda: world.states == [FAILED])
     assert loop.time() - began >= TIMINGS.outlives - 0.01
-
-
-async def test_late_rows_and_bad_records_are_added_up_over_the_runs_of_a_fragment(world: Agent) -> None:
-    seen = []
-    for epoch, late, bad in ((1, 5, 2), (2, 0, 0), (3, 1, 1)):
-        world.reports.clear()
-        run = await world.up(epoch=epoch)
-        here = world.where()
-        here.run.report.progress(engine.RunProgress(rows_in=epoch, rows_late=late, bad_records=bad))
-        await world.until(lambda run=run: run.progress() is not None)
-        progress = run.progress()
-        assert progress is not None
-        seen.append((progress.rows_in, progress.rows_late, progress.bad_records))
-        await run.stop()
-        here.works.clear()
-    assert seen == [(1, 5, 2), (2, 5, 2), (3, 6, 3)]
 
 
 def test_what_is_remembered_of_a_fragment_goes_with_it() -> None:

@@ -114,6 +114,7 @@ def test_commits_of_many_members_at_once_keep_their_order(cluster: Cluster) -> N
     cluster.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_group_moves_to_an_agent_that_joins_with_its_offsets_and_a_higher_generation(cluster: Cluster) -> None:
     async def scenario() -> None:
         before = {f"g{number}": agent_of(f"g{number}") for number in range(20)}
@@ -146,6 +147,7 @@ def test_a_group_moves_to_an_agent_that_joins_with_its_offsets_and_a_higher_gene
     cluster.run(scenario(), timeout=60)
 
 
+@pytest.mark.slow
 def test_the_groups_of_a_lost_agent_go_to_another(cluster: Cluster) -> None:
     async def scenario() -> None:
         gone = cluster.agents["agent-0"]
@@ -296,7 +298,7 @@ def test_members_of_a_group_that_is_not_led_yet_are_unknown_and_make_no_group(cl
     async def scenario() -> None:
         agent = leader(cluster, "g")
         with pytest.raises(GroupRefused) as caught:
-            agent.groups.known("g")
+            await agent.groups.known("g")
         assert caught.value.refusal is Refusal.UNKNOWN_MEMBER_ID
         with pytest.raises(GroupRefused) as caught:
             await agent.groups.commit("g", "somebody", None, 3, [offset(1)])

@@ -30,6 +30,7 @@ from headgate_agent.groups.events import (
     Tick,
 )
 from headgate_agent.groups.machine import GroupMachine, Rules
+from tests.examples import examples
 
 RANGE = (("range", b"topics"),)
 R = Refusal
@@ -531,5 +532,5 @@ class AnyHistory(RuleBasedStateMachine):
         assert not [one for one in hung_up if any(m.joining == one for m in self.group.machine.members.values())]
 
 
-TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyHistory = pytest.mark.slow(AnyHistory.TestCase)
+TestAnyHistory.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

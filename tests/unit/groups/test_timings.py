@@ -16,9 +16,11 @@ from headgate_agent.groups.machine import Rules
 from headgate_agent.kafka.config import GroupLimits, KafkaConfig
 from headgate_agent.kafka.port import timings_of
 from headgate_agent.log.access import Peer
+from headgate_agent.log.certainty import Certainty
 from headgate_common.clock import SystemClock
 from headgate_common.config import ConfigError, load
 from headgate_common.errors import DEADLINE_EXCEEDED, HeadgateError
+from tests.unit.log.test_looks import Alive
 
 OWN = Peer("a", 0, "a:1", "a:9092", "", "", present=True)
 
@@ -55,7 +57,9 @@ async def looked(timings: GroupTimings, seconds: float) -> Late:
     """What was asked of a catalog within so long after a group was given up."""
     view: Any = Alone()
     catalog: Any = Late()
-    groups = Groups(OWN.name, view, catalog, lambda: "session", Rules(), SystemClock(), timings)
+    groups = Groups(
+        OWN.name, view, catalog, Certainty(Alive(), SystemClock(), lambda: 0.0), Rules(), SystemClock(), timings
+    )
     with pytest.raises(GroupRefused):
         await groups.led("g")
     looking = asyncio.ensure_future(groups.run())

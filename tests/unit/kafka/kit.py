@@ -23,6 +23,7 @@ from headgate_agent.groups.forwarding import ForwardedOffsets
 from headgate_agent.groups.groups import Groups
 from headgate_agent.kafka.config import GroupLimits, KafkaConfig, KafkaLimits
 from headgate_agent.kafka.port import KafkaPort, make_groups, make_offsets, tls_context
+from headgate_agent.kafka.service import KafkaService
 from headgate_agent.load import Load
 from headgate_agent.log.block_cache import BlockCache
 from headgate_agent.log.broker import Broker, BrokerSettings, World
@@ -37,6 +38,7 @@ from headgate_agent.log.wal import Wal
 from headgate_agent.log.wal_files import DiskFiles
 from headgate_agent.member import Identity, Member
 from headgate_agent.work import Inline
+from headgate_common import descriptors
 from headgate_common.backoff import Backoff
 from headgate_common.clock import SystemClock
 from headgate_common.dispatch import Call, Dispatcher, Method
@@ -120,6 +122,14 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(agent.address for agent in self.agents.values())
 
+    @property
+    def service(self) -> KafkaService:
+        """Of its only agent."""
+        (agent,) = self.agents.values()
+        found = agent.port._service
+        assert found is not None
+        return found
+
     def run(self, work: Coroutine[Any, Any, T], timeout: float = 30) -> T:
         """Runs something in the loop's thread, and waits for it."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
@@ -145,15 +155,20 @@ class Cluster:
         for number in range(agents):
             await self.add(f"agent-{number}")
 
-    async def add(self, name: str, config: KafkaConfig | None = None, tls: TlsConfig | None = None) -> Agent:
+    async def add(
+        self, name: str, config: KafkaConfig | None = None, tls: TlsConfig | None = None, group: str = "default"
+    ) -> Agent:
         stack = AsyncExitStack()
         ids, source = RandomIds(random.Random(name)), random.Random(name)
         port = KafkaPort(config or self.config, self.clock)
         await port.bind(tls_context(tls or TlsConfig()))
         stack.push_async_callback(port.close)
+        self._supervise(stack, port.run())
         folder = self.folder / name
         folder.mkdir()
         journal = FileJournal(folder / "journal")
+        # After the registry: what it was told last is on its way to the disk, whoever still waits for that.
+        stack.push_async_callback(journal.close)
         registry = FragmentRegistry(
             incarnation=ids.uid("p"), runner=SimulatedRunner(), journal=journal, clock=self.clock
         )
@@ -164,6 +179,7 @@ class Cluster:
             address=f"{name}:7410",
             incarnation=registry.incarnation,
             slots=8,
+            group=group,
             roles=("log",),
             volume_id=ids.uid("volume"),
             kafka_address=port.advertised,
@@ -204,7 +220,13 @@ class Cluster:
         )
         await broker.open()
         groups = make_groups(
-            name, view, member.coordinators, lambda: member.session, self.config, clock=self.clock, source=source
+            name,
+            view,
+            member.coordinators,
+            broker.certainty,
+            self.config,
+            clock=self.clock,
+            source=source,
         )
         stack.push_async_callback(groups.close)
         fragments = FragmentService(registry, name, Load(self.clock, lambda: 0))
@@ -274,6 +296,7 @@ def running_cluster(
     **settings: Any,
 ) -> Iterator[Cluster]:
     """`settings` are those of KafkaConfig. Sessions are long unless a test waits for the end of one."""
+    descriptors.raise_limit()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -11,7 +11,7 @@ import pytest
 
 from headgate_agent.kafka.codec import Header
 from headgate_agent.kafka.config import KafkaLimits
-from headgate_agent.kafka.connection import Budget, Connection
+from headgate_agent.kafka.connection import Budget, Client, Connection
 from headgate_agent.kafka.outgoing import Outgoing, Reply
 from headgate_agent.log.answer_memory import AnswerMemory, Share
 from tests.unit.kafka.wire import frame
@@ -142,7 +142,7 @@ async def test_at_any_time_the_limit_holds_and_in_the_end_all_had_their_turn(see
 
 async def outgoing() -> tuple[Outgoing, Taking]:
     transport: Any = Taking()
-    made = transport.outgoing = Outgoing(transport)
+    made = transport.outgoing = Outgoing(transport, KafkaLimits())
     return made, transport
 
 
@@ -230,13 +230,13 @@ async def test_a_client_that_takes_its_answer_slowly_is_cut_off_only_when_others
 ) -> None:
     memory, clock, transport = AnswerMemory(7 * MIB), Steps(), Slow()
 
-    async def answer(frame: memoryview, header: Header, host: str) -> Reply:
+    async def answer(frame: memoryview, header: Header, client: Client) -> Reply:
         share = memory.share()
         share.keep(8 * MIB)
         return Reply([bytes(8 * MIB)], share)
 
     limits = KafkaLimits(stalled=30.0)
-    made = Connection(answer, limits, Budget(MIB), clock, lambda _: True, lambda _: None)
+    made = Connection(answer, limits, Budget(MIB, bytearray(limits.read_bytes)), clock, lambda _: None)
     transport.connection = made
     made.connection_made(transport)
     request = frame(1, 11, {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "topics": []})

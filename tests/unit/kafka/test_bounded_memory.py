@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from headgate_agent.kafka.config import KafkaLimits
@@ -30,9 +31,7 @@ def only_led(cluster: Cluster) -> Led:
 
 
 def answers(cluster: Cluster) -> AnswerMemory:
-    (agent,) = cluster.agents.values()
-    assert agent.port._service is not None
-    return agent.port._service.answers
+    return cluster.service.answers
 
 
 def buffered(cluster: Cluster) -> int:
@@ -49,6 +48,7 @@ async def now(value: Any) -> Any:
     return value()
 
 
+@pytest.mark.slow
 def test_produces_that_timed_out_while_they_waited_for_room_leave_no_task_and_no_frame(
     cluster: Cluster, wire: Wire
 ) -> None:
@@ -98,6 +98,7 @@ def slow_reader(cluster: Cluster) -> socket.socket:
     return made
 
 
+@pytest.mark.slow
 def test_answers_that_slow_clients_do_not_take_are_bounded_and_others_are_served(tmp_path: Path) -> None:
     limit = 8 * MIB
     limits = KafkaLimits(drain=0.5, stalled=2.0, answer_bytes=limit)

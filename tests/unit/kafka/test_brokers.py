@@ -1,4 +1,4 @@
-"""An agent that is gone is listed a little longer, and not for good."""
+"""An agent that is gone is listed a little longer, and not for good, unless all are gone."""
 
 from __future__ import annotations
 
@@ -52,6 +52,23 @@ def test_one_that_came_back_elsewhere_is_listed_there() -> None:
 
 def test_one_without_a_kafka_port_is_no_broker() -> None:
     assert Brokers(cast(ClusterView, Peers(peer("a", 1, ""))), HandClock(), 10.0).listed() == []
+
+
+def test_while_nobody_is_there_all_that_are_known_are_listed() -> None:
+    gone = [replace(peer(name, node), present=False) for name, node in (("b", 2), ("a", 1))]
+    view = Peers(*gone, replace(peer("c", 3, ""), present=False))
+    brokers = Brokers(cast(ClusterView, view), HandClock(), 10.0)
+    assert [one.name for one in brokers.listed()] == ["a", "b"]
+    view.known["b"] = peer("b", 2)
+    assert [one.name for one in brokers.listed()] == ["b"]
+
+
+async def test_while_nobody_is_there_the_controller_is_one_that_is_known() -> None:
+    view = Peers(*(replace(peer(name, node), present=False) for name, node in (("a", 1), ("b", 2))))
+    brokers = Brokers(cast(ClusterView, view), HandClock(), 10.0)
+    assert await brokers.controller("b", 0.0) == 2
+    del view.known["b"]
+    assert await brokers.controller("b", 0.0) == 1
 
 
 async def test_the_controller_is_the_agent_itself_or_another_that_is_there() -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from headgate_agent.kafka.apis import APIS, FETCH, PRODUCE
-from headgate_agent.kafka.codec import Malformed, build, parts, read_header, read_uvarint, schema, uvarint
+from headgate_agent.kafka.codec import build, parts, read_header, schema
 from headgate_agent.kafka.fetch_codec import FIRST_WITH_IDS, FetchResult, read_fetch, write_fetch
 from headgate_agent.kafka.leader_hints import LeaderHint
 from headgate_agent.kafka.produce_codec import ProduceResult, read_produce, write_produce
+from headgate_agent.kafka.walk import Items, Malformed, read_uvarint, uvarint
 
 # The machine may be busy.
 patient = settings(deadline=None)
@@ -59,6 +60,7 @@ def written(entity: Any) -> bytes:
 
 @patient
 @given(data=st.data(), version=st.integers(PRODUCE.first, PRODUCE.last))
+@pytest.mark.slow
 def test_produce_requests_of_kio_are_read_as_they_were_written(data: st.DataObject, version: int) -> None:
     topics = data.draw(
         st.lists(st.tuples(NAMES, st.lists(st.tuples(INT32, st.none() | RECORDS), max_size=3)), max_size=3)
@@ -78,7 +80,7 @@ def test_produce_requests_of_kio_are_read_as_they_were_written(data: st.DataObje
         },
     )
     before = b"\xff" * 7
-    read = read_produce(memoryview(before + written(request)), len(before), version)
+    read = read_produce(memoryview(before + written(request)), len(before), version, Items(1000))
     assert (read.transactional_id, read.acks, read.timeout_ms) == (transactional_id, acks, timeout)
     flat = [(name, index, records) for name, partitions in topics for index, records in partitions]
     found = [(one.topic, one.partition, None if one.records is None else bytes(one.records)) for one in read.parts]
@@ -87,6 +89,7 @@ def test_produce_requests_of_kio_are_read_as_they_were_written(data: st.DataObje
 
 @patient
 @given(data=st.data(), version=st.integers(PRODUCE.first, PRODUCE.last))
+@pytest.mark.slow
 def test_produce_responses_are_read_by_kio_as_they_were_written(data: st.DataObject, version: int) -> None:
     names = data.draw(st.lists(NAMES, unique=True, max_size=3))
     results = [
@@ -118,6 +121,7 @@ def test_produce_responses_are_read_by_kio_as_they_were_written(data: st.DataObj
 
 @patient
 @given(data=st.data(), version=st.integers(FETCH.first, FETCH.last))
+@pytest.mark.slow
 def test_fetch_requests_of_kio_are_read_as_they_were_written(data: st.DataObject, version: int) -> None:
     by_id = version >= FIRST_WITH_IDS
     topic_names: Any = st.uuids().filter(lambda one: one.int != 0) if by_id else NAMES
@@ -156,7 +160,7 @@ def test_fetch_requests_of_kio_are_read_as_they_were_written(data: st.DataObject
             "forgotten_topics_data": [{name: topic, "partitions": indexes} for topic, indexes in forgotten],
         },
     )
-    read = read_fetch(memoryview(written(request)), 0, version)
+    read = read_fetch(memoryview(written(request)), 0, version, Items(1000))
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (wait, least, most)
     assert (read.session_id, read.session_epoch) == ((session_id, session_epoch) if version >= 7 else (0, -1))
     expected = [
@@ -171,6 +175,7 @@ def test_fetch_requests_of_kio_are_read_as_they_were_written(data: st.DataObject
 
 @patient
 @given(data=st.data(), version=st.integers(FETCH.first, FETCH.last))
+@pytest.mark.slow
 def test_fetch_responses_are_read_by_kio_as_they_were_written(data: st.DataObject, version: int) -> None:
     names: Any = st.uuids().filter(lambda one: one.int != 0) if version >= FIRST_WITH_IDS else NAMES
     results = [
@@ -232,19 +237,20 @@ def test_any_bytes_are_a_request_or_malformed(raw: bytes, produce: int, fetch: i
 
     frame = memoryview(raw)
     outcome(lambda: read_header(frame))
-    outcome(lambda: read_produce(frame, 0, produce))
-    outcome(lambda: read_fetch(frame, 0, fetch))
+    outcome(lambda: read_produce(frame, 0, produce, Items(1000)))
+    outcome(lambda: read_fetch(frame, 0, fetch, Items(1000)))
 
 
 @patient
 @given(st.binary(max_size=60), st.data())
+@pytest.mark.slow
 def test_any_bytes_are_a_request_of_kio_or_malformed(raw: bytes, data: st.DataObject) -> None:
     api = data.draw(st.sampled_from(list(APIS.values())))
     version = data.draw(st.integers(api.first, api.last))
     head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff"
     frame = memoryview(head + raw)
     try:
-        schema(api.key, version).decode(frame, read_header(frame))
+        schema(api.key, version).decode(frame, read_header(frame), Items(1000))
     except Malformed:
         return
 
@@ -256,7 +262,7 @@ def test_a_huge_array_in_a_small_request_is_malformed() -> None:
         frame = memoryview(head + b"\x7f\xff\xff\xf0" * 3)
         if parts(layout.request_type):
             with pytest.raises(Malformed):
-                layout.decode(frame, read_header(frame))
+                layout.decode(frame, read_header(frame), Items(1000))
 
 
 def test_a_misspelt_field_of_a_response_is_an_error() -> None:

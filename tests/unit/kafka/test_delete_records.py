@@ -56,6 +56,7 @@ def starts(cluster: Cluster) -> dict[int, int]:
     return {key.index: led.bounds.log_start for key, led in agent.broker.led.items()}
 
 
+@pytest.mark.slow
 def test_a_partition_that_cannot_be_flushed_times_out_by_itself_and_keeps_its_records(
     cluster: Cluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_partition_that_cannot_be_flushed_times_out_by_itself_and_keeps_its_re
     assert delete(wire, "orders", 10_000) == [(0, NONE, 2), (1, NONE, 2)]
 
 
+@pytest.mark.slow
 def test_no_client_waits_longer_than_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = KafkaLimits(drain=0.5, admin_timeout=2.0)
     with running_cluster(tmp_path, limits=limits) as cluster, Wire(cluster.bootstrap, timeout=10) as wire:

@@ -57,11 +57,11 @@ def produce(wire: Wire, name: str, count: int = 3, **values: Any) -> int:
     return int(answer.base_offset)
 
 
-def join(wire: Wire, group: str) -> tuple[str, int]:
+def join(wire: Wire, group: str, session_timeout: int = 30_000) -> tuple[str, int]:
     """A group with one stable member."""
     values: dict[str, Any] = {
         "group_id": group,
-        "session_timeout": 30_000,
+        "session_timeout": session_timeout,
         "rebalance_timeout": 30_000,
         "member_id": "",
         "protocol_type": "consumer",
@@ -472,6 +472,7 @@ def _(wire: Wire, version: int, name: str) -> None:
     [(api, version) for api in APIS.values() for version in range(api.first, api.last + 1)],
     ids=lambda one: one.name if isinstance(one, Api) else f"v{one}",
 )
+@pytest.mark.slow
 def test_is_answered(cluster: Cluster, names: Iterator[str], api: Api, version: int) -> None:
     with Wire(cluster.bootstrap) as wire:
         CHECKS[api.name](wire, version, next(names))
@@ -514,6 +515,7 @@ def test_requests_that_are_not_supported_get_the_error_and_the_connection_stays(
         assert wire.ask(18, 3).error_code is NONE
 
 
+@pytest.mark.slow
 def test_every_request_that_kio_knows_can_be_refused() -> None:
     from kio.schema.index import api_key_map, schema_name_map
 

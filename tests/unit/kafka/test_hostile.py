@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import resource
 import socket
 import struct
 import time
@@ -17,6 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from headgate_agent.kafka.apis import APIS
 from headgate_agent.kafka.config import KafkaLimits
+from headgate_agent.log.record_batch import encode
 from tests.unit.kafka.kit import Cluster, running_cluster
 from tests.unit.kafka.test_every_version import create, produce
 from tests.unit.kafka.wire import Wire, batch, frame
@@ -100,6 +100,7 @@ def test_many_frames_may_come_at_once(wire: Wire) -> None:
     assert [struct.unpack_from(">i", wire.receive())[0] for _ in range(500)] == list(range(500))
 
 
+@pytest.mark.slow
 def test_half_a_frame_does_not_stay_for_ever(tmp_path: Path) -> None:
     with limited(tmp_path, stalled=0.3) as cluster:
         for begin in (b"\0", b"\0\0\0\x20", b"\0\0\0\x20abc", struct.pack(">i", 5 * MIB) + b"x" * 2 * MIB):
@@ -117,9 +118,6 @@ def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_thousand_idle_connections_leave_room_for_work(cluster: Cluster) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 3000:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4000), hard))
     with ExitStack() as stack:
         for _ in range(1000):
             stack.enter_context(Wire(cluster.bootstrap))
@@ -142,6 +140,7 @@ def test_more_connections_than_allowed_are_closed(tmp_path: Path) -> None:
         works(cluster)
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_no_answers_is_held_back_then_cut_off(tmp_path: Path) -> None:
     with limited(tmp_path, stalled=1.0, write_buffer=64 * 1024) as cluster:
         with Wire(cluster.bootstrap) as wire:
@@ -175,6 +174,7 @@ def test_a_client_that_takes_no_answers_is_held_back_then_cut_off(tmp_path: Path
         slow.close()
 
 
+@pytest.mark.slow
 def test_memory_for_requests_is_bounded_over_all_connections(tmp_path: Path) -> None:
     with limited(tmp_path, buffered_bytes=4 * MIB, stalled=1.0) as cluster, ExitStack() as stack:
         wires = [stack.enter_context(Wire(cluster.bootstrap)) for _ in range(40)]
@@ -245,6 +245,7 @@ def test_a_failed_produce_without_acknowledgement_closes_the_connection(wire: Wi
     assert wire.closed()
 
 
+@pytest.mark.slow
 def test_damaged_records_are_refused(wire: Wire) -> None:
     create(wire, "damaged")
     good = batch(3)
@@ -261,6 +262,7 @@ def test_damaged_records_are_refused(wire: Wire) -> None:
     assert outcome(good[:16] + b"\1" + good[17:]) is ErrorCode.corrupt_message
     assert outcome(None) is ErrorCode.invalid_record
     assert outcome(batch(400_000)) is ErrorCode.message_too_large
+    assert outcome(bytes(encode(b"", 1, timestamp=int(time.time() * 1_000_000)))) is ErrorCode.invalid_timestamp
     assert produce(wire, "damaged") == 0
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
+from headgate_agent.log.contract import PartitionKey
+from headgate_common.dispatch import Call
 from headgate_coordinator.catalog.log import topics
 from headgate_coordinator.catalog.log.settings import TopicRules
 from tests.unit.kafka.kit import COORDINATOR, Cluster, running_cluster
@@ -43,6 +46,14 @@ def test_internal_topics_are_not_listed_and_answered_by_name(wire: Wire, interna
     assert (found.error_code, found.is_internal) == (NONE, True)
 
 
+def test_names_of_topics_of_queries_are_reserved(wire: Wire) -> None:
+    new = {"name": "__headgate.foo", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    (refused,) = wire.ask(19, 7, {"topics": [new], "timeout": 5000, "validate_only": False}).topics
+    assert refused.error_code is ErrorCode.invalid_topic_exception
+    assert "__headgate." in refused.error_message
+    assert wire.ask(3, 12, {"topics": None}).topics == ()
+
+
 def test_internal_topics_are_closed_to_clients(wire: Wire, internal: str) -> None:
     denied = ErrorCode.topic_authorization_failed
     data = [{"name": internal, "partition_data": [{"index": 0, "records": batch(1)}]}]
@@ -58,25 +69,40 @@ def test_internal_topics_are_closed_to_clients(wire: Wire, internal: str) -> Non
     assert wire.ask(44, 1, {"resources": [resource]}).responses[0].error_code is denied
 
 
-def test_a_topic_that_something_uses_cannot_be_deleted(cluster: Cluster, wire: Wire) -> None:
-    from headgate.catalog import v1 as catalog
-    from headgate_common.dispatch import Call
-
-    create(wire, "used")
-    statement = """
-        CREATE LOGICAL SOURCE s (a INT32);
-        CREATE PHYSICAL SOURCE p FOR s TYPE TOPIC SET ('used' AS "SOURCE".TOPIC);
-    """
-
-    async def declare() -> None:
+def execute(cluster: Cluster, statement: str) -> None:
+    async def executed() -> None:
         request = catalog.ExecuteStatementRequest(statement=statement)
         path = "/headgate.catalog.v1.StatementService/ExecuteStatement"
         await cluster.transport.dispatchers[COORDINATOR].unary(path, request, Call())
 
-    cluster.run(declare())
-    (refused,) = wire.ask(20, 6, {"topics": [{"name": "used"}], "timeout": 5000}).responses
+    cluster.run(executed())
+
+
+SOURCE = """
+    CREATE LOGICAL SOURCE s (a INT32);
+    CREATE PHYSICAL SOURCE reader FOR s TYPE TOPIC SET ('used' AS "SOURCE".TOPIC);
+"""
+SINK = "CREATE SINK writer (a INT32) TYPE TOPIC SET ('used' AS SINK.TOPIC)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "user", "drop"),
+    [(SOURCE, "reader", "DROP PHYSICAL SOURCE reader"), (SINK, "writer", "DROP SINK writer")],
+    ids=["source", "sink"],
+)
+def test_a_topic_that_something_uses_cannot_be_deleted(
+    cluster: Cluster, wire: Wire, statement: str, user: str, drop: str
+) -> None:
+    create(wire, "used")
+    execute(cluster, statement)
+    topics = {"topics": [{"name": "used"}], "timeout": 5000}
+    (refused,) = wire.ask(20, 6, topics).responses
     assert refused.error_code is ErrorCode.topic_deletion_disabled
-    assert "p" in refused.error_message
+    assert user in refused.error_message
+    assert produce(wire, "used") == 0
+    execute(cluster, drop)
+    (deleted,) = wire.ask(20, 6, topics).responses
+    assert deleted.error_code is NONE
 
 
 @pytest.fixture
@@ -95,6 +121,7 @@ def test_asking_makes_a_topic_only_where_that_is_set_and_wanted(making: Cluster)
         assert bad.error_code is ErrorCode.invalid_topic_exception
 
 
+@pytest.mark.slow
 def test_without_a_coordinator_records_flow_and_administration_fails_in_its_time(cluster: Cluster, wire: Wire) -> None:
     create(wire, "flows")
     assert produce(wire, "flows") == 0
@@ -129,6 +156,121 @@ def test_settings_for_good_are_minus_one(wire: Wire) -> None:
         nothing = topic | {"name": "u", "configs": [{"name": name, "value": "0"}]}
         (refused,) = wire.ask(19, 7, {"topics": [nothing], "timeout": 5000}).topics
         assert refused.error_code is ErrorCode.invalid_config
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[Cluster]:
+    """One agent of the group plant and one of shop; none of the default group."""
+    with running_cluster(tmp_path, agents=0, auto_create=True) as cluster:
+        for group in ("plant", "shop"):
+            cluster.run(cluster.add(f"in-{group}", group=group))
+        plant = cluster.agents["in-plant"].broker.view
+        cluster.run(cluster.until(lambda: plant.peer("in-shop") is not None))
+        yield cluster
+
+
+def made(wire: Wire, name: str, *configs: dict[str, str], **values: Any) -> Any:
+    topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "configs": configs}
+    (result,) = wire.ask(19, 7, {"topics": [topic], "timeout": 10_000, **values}).topics
+    return result
+
+
+def led_by(cluster: Cluster, name: str) -> set[str]:
+    """The agents that lead a topic, when all of its partitions are led."""
+    view = cluster.agents["in-plant"].broker.view
+
+    def leaders() -> list[str]:
+        topic = view.topic(name)
+        count = topic.partitions if topic is not None else 0
+        uid = topic.uid if topic is not None else ""
+        return [view.leadership(PartitionKey(uid, index)).leader for index in range(count)]
+
+    cluster.run(cluster.until(lambda: bool(leaders()) and all(leaders())))
+    return set(leaders())
+
+
+@pytest.mark.parametrize("group", ["plant", "shop"])
+def test_a_topic_is_of_the_group_of_the_agent_that_is_asked_for_it_and_is_led_there(
+    grouped: Cluster, group: str
+) -> None:
+    with Wire(grouped.agents[f"in-{group}"].address) as wire:
+        assert made(wire, "created").error_code is NONE
+        wire.ask(3, 12, {"topics": [{"name": "by-asking"}], "allow_auto_topic_creation": True})
+        for name in ("created", "by-asking"):
+            assert led_by(grouped, name) == {f"in-{group}"}
+            assert configured(wire, name)["headgate.group"] == group
+
+
+def test_a_topic_is_of_the_group_that_its_setting_names(grouped: Cluster) -> None:
+    with Wire(grouped.agents["in-plant"].address) as wire:
+        answer = made(wire, "sold", {"name": "headgate.group", "value": "shop"})
+        assert answer.error_code is NONE
+        assert [(one.value, one.read_only) for one in answer.configs if one.name == "headgate.group"] == [
+            ("shop", True)
+        ]
+        assert led_by(grouped, "sold") == {"in-shop"}
+        assert configured(wire, "sold")["headgate.group"] == "shop"
+
+
+@pytest.mark.parametrize("group", ["default", "moon", "", "x" * 64])
+def test_a_group_that_could_not_lead_a_topic_is_refused_and_those_that_could_are_named(
+    grouped: Cluster, group: str
+) -> None:
+    with Wire(grouped.agents["in-plant"].address) as wire:
+        for validate_only in (True, False):
+            setting = {"name": "headgate.group", "value": group}
+            refused = made(wire, "nobodys", setting, validate_only=validate_only)
+            assert refused.error_code is ErrorCode.invalid_config
+            assert f"headgate.group = {group!r}: " in refused.error_message
+            if 0 < len(group) < 64:
+                assert "there are plant, shop" in refused.error_message
+        assert wire.ask(3, 12, {"topics": None}).topics == ()
+
+
+def test_the_group_of_a_topic_cannot_be_altered(cluster: Cluster, wire: Wire) -> None:
+    create(wire, "t")
+
+    def altered(api: int, value: str, **operation: int) -> tuple[ErrorCode, str]:
+        configs = [{"name": "headgate.group", "value": value, **operation}]
+        resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+        (answer,) = wire.ask(api, 1, {"resources": [resource]}).responses
+        return answer.error_code, answer.error_message or ""
+
+    fixed = (ErrorCode.invalid_config, "headgate.group is fixed at creation; create another topic")
+    assert altered(44, "plant", config_operation=0) == fixed
+    assert altered(44, "default", config_operation=1) == fixed
+    assert altered(33, "plant") == fixed
+    # Tools send back everything that they were told.
+    assert altered(33, "default") == (NONE, "")
+    assert configured(wire, "t")["headgate.group"] == "default"
+
+
+def test_the_durability_of_a_topic_is_not_silently_kept_where_another_is_asked_for(wire: Wire) -> None:
+    create(wire, "t")
+    for value, code in (("OBJECT", ErrorCode.invalid_config), ("wal", NONE)):
+        configs = [{"name": "headgate.durability", "value": value}]
+        resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+        assert wire.ask(33, 2, {"resources": [resource]}).responses[0].error_code is code
+
+
+def test_a_topic_that_sql_makes_is_of_the_group_that_it_names(grouped: Cluster) -> None:
+    execute(grouped, "CREATE TOPIC sold PARTITIONS 2 GROUP 'shop'")
+    assert led_by(grouped, "sold") == {"in-shop"}
+    with Wire(grouped.agents["in-plant"].address) as wire:
+        assert configured(wire, "sold")["headgate.group"] == "shop"
+
+
+@pytest.mark.slow
+def test_an_agent_that_does_not_know_its_group_yet_makes_no_topic(
+    cluster: Cluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (agent,) = cluster.agents.values()
+    monkeypatch.setattr(agent.broker.view, "peer", lambda name: None)
+    refused = made(wire, "t")
+    assert refused.error_code is ErrorCode.request_timed_out
+    assert "group" in refused.error_message
+    monkeypatch.undo()
+    assert made(wire, "t").error_code is NONE
 
 
 def test_a_fetch_with_an_old_leader_epoch_is_fenced(wire: Wire) -> None:

@@ -234,6 +234,9 @@ class EdgeBench:
                 raise NotLeader(f"{key} is not led here")
             return leds[key].partition
 
+        async def confirm(key: PartitionKey) -> None:
+            find(key)
+
         runs = CatalogRuns(log_catalog, lambda: session.session)
         in_objects = ObjectEdges(
             find,
@@ -246,7 +249,7 @@ class EdgeBench:
             removed=removed.extend,
             **options,
         )
-        edges = Edges(find, WalEdges(world.wal, find), in_objects, runs)
+        edges = Edges(find, WalEdges(world.wal, find), in_objects, runs, confirm)
         for topic in self.topics:
             for acquired in await log_kit.acquire(self.store, member, topic, range(topic.partitions)):
                 assert acquired.epoch, acquired.refusal

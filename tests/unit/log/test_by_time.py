@@ -18,7 +18,9 @@ from headgate_agent.log.records import PlainRecord, pack
 from headgate_agent.log.segment import SegmentWriter
 from headgate_agent.log.segment_reader import SegmentReader
 from headgate_agent.log.segments import Segments
+from headgate_agent.log.unpacking import Unpacking
 from headgate_agent.work import Inline
+from tests.examples import examples
 from tests.unit.log.test_partition import KEY, Bench, Objects
 
 PER_BATCH = 3
@@ -72,7 +74,7 @@ async def led_with(
     catalog: Any = Listed(infos)
     known = Segments(catalog, KEY, partition.log_start, offset)
     reader = SegmentReader(objects, BlockCache(1 << 20))
-    return Led(api.Topic(name="orders"), partition, known, (), reader=reader, work=Inline()), objects
+    return Led(api.Topic(name="orders"), partition, known, (), reader=reader, unpacking=Unpacking(Inline())), objects
 
 
 @pytest.mark.parametrize(("time", "found"), [(100, 700), (700, 700), (701, 701), (2400, 2400), (4799, 4799)])
@@ -93,8 +95,9 @@ async def test_a_segment_that_is_too_old_does_not_end_the_search() -> None:
 TIMES = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(TIMES, max_size=4), st.lists(st.integers(0, 9), max_size=8), st.data())
+@pytest.mark.slow
 async def test_whatever_the_times_are_the_first_record_from_the_start_on_is_found(
     segments: list[list[int]], tail: list[int], data: st.DataObject
 ) -> None:

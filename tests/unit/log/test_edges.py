@@ -10,7 +10,8 @@ import pytest
 
 from headgate_agent.log.contract import Durability, NotAccepted, PartitionKey
 from headgate_agent.log.partition import Partition
-from headgate_agent.log.records import PlainRecord, pack, unpack_batches
+from headgate_agent.log.records import PlainRecord, pack, pack_in_place, unpack_batches
+from headgate_agent.log.tail import Memory
 from headgate_agent.log.wal import Wal, WalRefused
 from headgate_agent.log.wal_edges import WalEdges, replay
 from headgate_agent.log.writers import END_KEY, StaleWriter, UnknownStage
@@ -33,6 +34,8 @@ class Agent:
         self.files, self.objects = Files(), Objects()
         self.catalogs = {key: Catalog() for key in KEYS}
         self.grant = Switch()
+        # What its partitions share; each has one of its own if there is none.
+        self.memory: Memory | None = None
 
     async def start(self) -> WalEdges:
         self.wal = Wal(self.files, file_bytes=2_000)
@@ -57,6 +60,7 @@ class Agent:
             clock=SystemClock(),
             ids=RandomIds(random.Random(1)),
             source=random.Random(1),
+            memory=self.memory,
         )
 
     def visible(self, key: PartitionKey) -> list[str]:
@@ -172,6 +176,23 @@ async def test_a_stage_may_be_repeated_and_its_id_means_one_thing(agent: Agent) 
     await edges.open_writer("g", 1, KEYS)
     with pytest.raises(UnknownStage):
         await edges.commit("g", 1, 0, ["a"])
+
+
+async def test_rows_that_were_packed_in_place_are_stored_as_they_are_and_found_again(agent: Agent) -> None:
+    values = [random.Random(number).randbytes(600_000) for number in range(3)]
+    await agent.edges.open_writer("s", 1, KEYS[:1])
+    for number, value in enumerate(values):
+
+        def write(target: memoryview, value: bytes = value) -> None:
+            target[:] = value
+
+        made = pack_in_place(len(value), write, 1)
+        await agent.edges.append("s", 1, [(KEYS[0], made)], b"%d" % number)
+        assert (agent.partitions[KEYS[0]].read(number, 1) or [])[0] is made, "it is not copied"
+    before = b"".join(agent.partitions[KEYS[0]].read(0, 1 << 30) or [])
+    assert [(one.offset, one.value) for one in unpack_batches(before)] == list(enumerate(values))
+    await agent.start()
+    assert b"".join(agent.partitions[KEYS[0]].read(0, 1 << 30) or []) == before
 
 
 async def test_rows_of_a_source_and_its_position_are_one_append(agent: Agent) -> None:

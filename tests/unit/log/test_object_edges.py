@@ -101,7 +101,7 @@ async def test_the_same_run_goes_on_at_a_new_leader_with_what_it_had_staged(benc
     await first.edges.stage("f", 1, "e", bench.keys[2], rows("bad"))
     await bench.lost(first)
     second = await bench.lead()
-    assert second.edges.require("f", 1).batch_id == 0
+    assert (await second.edges.require("f", 1)).batch_id == 0
     # A call whose answer was lost is repeated, at another time of day.
     await second.edges.stage("f", 1, "b", bench.keys[0], rows("b", "c", at=99))
     with pytest.raises(NotAccepted):
@@ -278,6 +278,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("new_epoch", [True, False], ids=["as a new run", "as the same run"])
 @pytest.mark.parametrize("after", [False, True], ids=["before it happens", "after it happened"])
+@pytest.mark.slow
 async def test_the_leader_may_be_lost_at_any_step_with_its_disk(bench: EdgeBench, after: bool, new_epoch: bool) -> None:
     at, crashes = 0, 0
     while True:

@@ -14,24 +14,25 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from headgate_agent.log.entries import held_in
-from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
-from headgate_agent.log.partition import (
-    Append,
+from headgate_agent.log.contract import (
+    BadTimestamp,
     Durability,
     NotAccepted,
     NotLeader,
-    Partition,
     PartitionKey,
     PartitionSettings,
     SegmentInfo,
     Start,
+    Uncertain,
 )
+from headgate_agent.log.entries import held_in
+from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
+from headgate_agent.log.partition import Append, Partition
 from headgate_agent.log.producers import Producer, SequenceRefused
 from headgate_agent.log.record_batch import CorruptBatch, encode, header_at, headers
 from headgate_agent.log.segment import Index, batches_from, read_index, stored_range, unpack_block
 from headgate_agent.log.tail import Memory
-from headgate_agent.log.wal import Wal, WalRefused
+from headgate_agent.log.wal import Wal, WalRefused, WalStopped, WalUncertain
 from headgate_common.clock import SystemClock
 from headgate_common.ids import RandomIds
 
@@ -45,12 +46,20 @@ class Files:
     def __init__(self) -> None:
         self.files: dict[int, bytearray] = {}
         self.fail = 0
+        # Nor can what was written be cut back.
+        self.stuck = False
 
     async def numbers(self) -> Sequence[int]:
         return sorted(self.files)
 
     async def read(self, number: int) -> bytes:
         return bytes(self.files[number])
+
+    async def read_part(self, number: int, position: int, length: int) -> bytes:
+        await asyncio.sleep(0)
+        if number not in self.files:
+            raise FileNotFoundError(f"there is no file {number}")
+        return bytes(self.files[number][position : position + length])
 
     async def create(self, number: int) -> None:
         self.files[number] = bytearray()
@@ -64,6 +73,8 @@ class Files:
         self.files[number][position:] = b"".join(buffers)
 
     async def cut(self, number: int, size: int) -> None:
+        if self.stuck:
+            raise OSError(errno.EIO, "Input/output error")
         del self.files[number][size:]
 
     async def remove(self, number: int) -> None:
@@ -99,7 +110,7 @@ class Objects:
         self.objects.pop(key, None)
 
     async def find(self, prefix: str) -> AsyncIterator[StoredObject]:
-        for key, data in self.objects.items():
+        for key, data in tuple(self.objects.items()):
             if key.startswith(prefix):
                 yield StoredObject(key, len(data), datetime.now(UTC))
 
@@ -248,6 +259,30 @@ async def test_readers_never_see_what_is_not_acknowledged(durability: Durability
     assert partition.durable == 1
 
 
+@BOTH
+async def test_a_segment_is_closed_by_its_size_long_before_its_age(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(segment_bytes=1000, segment_age=1000.0, linger=1000.0)
+    source = random.Random(7)
+    made = [batch(source.randbytes(139)) for _ in range(50)]
+    assert sum(map(len, made)) == 10_000
+    producing = [asyncio.ensure_future(partition.produce(one)) for one in made]
+    async with asyncio.timeout(20):
+        while bench.catalog.committed < 45:
+            await partition._tenure.wait()
+    stored = bench.stored()
+    sizes = [
+        sum(61 + len(body) for offset, body in stored if info.base_offset <= offset < info.next_offset)
+        for info in bench.catalog.segments
+    ]
+    assert len(sizes) >= 8
+    assert max(sizes) <= 1000 + len(made[0])
+    # What is left is less than a segment, and waits for its age.
+    await partition.flush()
+    await asyncio.gather(*producing)
+    assert [body for _, body in bench.stored()] == [one[61:] for one in made]
+
+
 async def test_an_object_topic_acknowledges_only_what_the_catalog_knows() -> None:
     bench = Bench(Durability.OBJECT)
     partition = await bench.lead()
@@ -289,6 +324,20 @@ async def test_a_full_disk_refuses_and_leaves_no_gap() -> None:
     assert answer.base_offset == 1
     await partition.flush()
     assert bench.stored() == [(0, b"a"), (1, b"b")]
+
+
+async def test_a_write_that_failed_and_cannot_be_undone_is_uncertain_and_what_waits_behind_it_is_not_stored() -> None:
+    bench = Bench(Durability.WAL)
+    partition = await bench.lead()
+    bench.files.fail, bench.files.stuck = 1, True
+    first = asyncio.ensure_future(partition.produce(batch(b"a")))
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(partition.produce(batch(b"b")))
+    with pytest.raises(Uncertain):
+        await first
+    with pytest.raises(WalStopped) as stopped:
+        await second
+    assert not isinstance(stopped.value, WalUncertain)
 
 
 @BOTH
@@ -333,8 +382,11 @@ async def test_in_doubt_nothing_is_acknowledged_if_the_session_had_ended(durabil
     assert waiting
     bench.grant.over = True
     partition.renewed()
-    with pytest.raises(NotLeader):
+    with pytest.raises(Uncertain):
         await producing
+    with pytest.raises(NotLeader) as refused:
+        await partition.produce(batch(b"b"))
+    assert not isinstance(refused.value, Uncertain), "nothing of it was taken"
 
 
 async def test_a_former_leader_cannot_publish() -> None:
@@ -369,7 +421,7 @@ async def test_a_successor_does_not_take_for_stored_what_the_catalog_never_knew(
     waiting = asyncio.ensure_future(partition.produce(batch(b"b", producer=(7, 0, 1))))
     await asyncio.sleep(0.02)
     partition.lose("crash")
-    with pytest.raises(NotLeader):
+    with pytest.raises(Uncertain):
         await waiting
     bench.objects.fail_before = 0
     again = await bench.lead()
@@ -479,8 +531,8 @@ async def test_callers_that_give_up_while_they_wait_for_room_leave_nothing_behin
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    assert (partition._queued, partition._claimed, partition.next) == (0, 0, 0)
-    assert asyncio.all_tasks() - before <= {partition._reserving, partition._flusher}
+    assert (partition._queued, partition._reservation._claimed, partition.next) == (0, 0, 0)
+    assert asyncio.all_tasks() - before <= {partition._reservation._asking, partition._flusher}
     partition.settings = replace(partition.settings, max_unflushed_bytes=1 << 20)
     assert (await asyncio.wait_for(partition.produce(batch(b"y")), 5)).base_offset == 0
 
@@ -668,3 +720,24 @@ async def test_a_trim_and_an_upload_at_the_same_time_do_not_disturb_each_other()
     assert partition.lost is None
     offsets = [offset for offset, _ in bench.stored() if offset >= partition.log_start]
     assert offsets == list(range(partition.log_start, 200))
+
+
+@BOTH
+async def test_times_that_are_too_far_ahead_are_refused_and_others_are_not(durability: Durability) -> None:
+    bench = Bench(durability)
+    partition = await bench.lead(after_max=3600.0)
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    for first, last in ((now, now * 1000), (now * 1000, now), (now, now + 3_700_000), (now, 2**63 - 1)):
+        with pytest.raises(BadTimestamp, match="more than 3600 s ahead"):
+            await partition.produce(bytes(encode(b"late", 1, timestamp=first, max_timestamp=last)))
+    # None, none that Kafka knows, long ago, and ahead by no more than clocks may differ.
+    for offset, time in enumerate((-1, -5, 0, now + 3_500_000)):
+        assert (await partition.produce(bytes(encode(b"ok", 1, timestamp=time)))).base_offset == offset
+
+
+async def test_a_wrong_clock_of_an_agent_turns_nobody_away_unless_it_is_told_to() -> None:
+    partition = await Bench(Durability.WAL).lead()
+    ahead = int(datetime.now(UTC).timestamp() * 1000)
+    await partition.produce(bytes(encode(b"ok", 1, timestamp=ahead + 30 * 86_400_000)))
+    with pytest.raises(BadTimestamp):
+        await partition.produce(bytes(encode(b"microseconds", 1, timestamp=ahead * 1000)))

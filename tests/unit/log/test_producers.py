@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate_agent.log.producers import Producers, SequenceProblem, SequenceRefused
 from headgate_agent.log.record_batch import BatchHeader, encode, header_at
+from tests.examples import examples
 
 
 def header(sequence: int, count: int = 1, producer: int = 7, epoch: int = 0) -> BatchHeader:
@@ -94,8 +95,9 @@ def test_the_least_recently_used_producer_is_forgotten_first() -> None:
     producers.take(header(1, producer=2), 5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 3), st.booleans()), max_size=40))
+@pytest.mark.slow
 def test_forgetting_a_take_leaves_what_was_before(
     steps: list[tuple[int, int, int, bool]],
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate_agent.log.codecs import unpack
 from headgate_agent.log.record_batch import HEADER_BYTES, CorruptBatch, check_crc, encode, header_at, headers
-from headgate_agent.log.records import PlainRecord, murmur2, pack, partition_of_key, unpack_batches
+from headgate_agent.log.records import PlainRecord, murmur2, pack, pack_in_place, partition_of_key, unpack_batches
 
 # From the tests of the Java client's Utils.murmur2.
 VECTORS = {
@@ -36,6 +36,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=30), st.integers(200, 5000))
+@pytest.mark.slow
 def test_records_come_back_as_they_were_in_batches_of_the_size_allowed(
     records: list[PlainRecord], largest: int
 ) -> None:
@@ -135,3 +136,13 @@ def test_large_values_stand_between_small_ones_with_a_crc_that_holds() -> None:
     found = list(unpack_batches(batch))
     assert [(one.key, one.value, one.timestamp) for one in found] == [(b"k", v, 7 + n) for n, v in enumerate(values)]
     assert all(one.headers == (("h", b"v"),) for one in found)
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**41))
+def test_a_value_that_is_written_in_place_makes_the_batch_that_packing_it_makes(value: bytes, timestamp: int) -> None:
+    def write(target: memoryview) -> None:
+        target[:] = value
+
+    made = pack_in_place(len(value), write, timestamp)
+    check_crc(made, header_at(made, 0))
+    assert [bytes(made)] == pack([PlainRecord(None, value, timestamp)], 1)

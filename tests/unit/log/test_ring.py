@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate_agent.log.ring import Member, Ring, fnv1a, place, rings
+from tests.examples import examples
 
 # FNV-1a's published vectors, then places that must never change: leadership in a running cluster depends on them.
 FNV_VECTORS = {b"": 0xCBF29CE484222325, b"a": 0xAF63DC4C8601EC8C, b"foobar": 0x85944171F73967E8}
@@ -69,7 +70,7 @@ def test_removing_one_of_three_moves_only_what_it_led() -> None:
         assert 0.2 < moved(before, after) < 0.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(2, 8), st.integers(2, 4))
 def test_zones_lead_no_more_than_their_share_and_slack(agents: int, zones: int) -> None:
     who = members(agents, zones)

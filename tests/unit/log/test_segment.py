@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from headgate_agent.log.segment import (
     stored_range,
     unpack_block,
 )
+from tests.examples import examples
 
 SNAPPY = 2
 
@@ -45,7 +48,19 @@ def read(segment: bytes, index: Index, offset: int) -> bytes:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+def test_a_large_batch_that_is_not_packed_again_is_uploaded_from_where_it_is() -> None:
+    made = encode(random.Random(1).randbytes(1_000), 1, timestamp=1, attributes=SNAPPY)
+    writer = SegmentWriter(block_bytes=200)
+    view = memoryview(made)
+    writer.add(view, header_at(made, 0))
+    parts = writer.finish()
+    assert any(part is view for part in parts)
+    segment = b"".join(parts)
+    index = read_index(segment, len(segment))
+    assert isinstance(index, Index) and read(segment, index, 0) == made
+
+
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 20), st.integers(0, 400), st.integers(0, 10**6), st.sampled_from([0, SNAPPY])),
@@ -95,7 +110,7 @@ def test_what_the_client_compressed_is_not_compressed_again() -> None:
     assert index.blocks[0].packed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_a_flipped_bit_anywhere_is_noticed(data: st.DataObject) -> None:
     batches = [batch(i * 3, size=120) for i in range(12)]
@@ -133,8 +148,9 @@ def test_patching_offsets_leaves_the_crc_valid() -> None:
         check_crc(made, header)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
+@pytest.mark.slow
 def test_random_bytes_are_refused_not_misread(data: bytes) -> None:
     try:
         found = list(headers(data))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from headgate_agent.log.block_cache import BlockCache, BlockKey
+from headgate_agent.log.disk_cache import DiskCache
 from headgate_agent.log.objects import ObjectMissing, StoredObject
 from headgate_agent.log.record_batch import encode, header_at, headers, patch
 from headgate_agent.log.segment import CorruptSegment, SegmentWriter
@@ -113,6 +115,57 @@ async def test_an_object_that_is_not_the_segment_of_the_catalog_is_refused() -> 
     wrong = SegmentRef(ref.key, ref.size, 0, 50)
     with pytest.raises(CorruptSegment, match="catalog says"):
         await SegmentReader(objects, BlockCache(10**6)).read(wrong, 0, 100)
+
+
+async def reader_on_disk(objects: CountingObjects, folder: Path) -> SegmentReader:
+    """One that has nothing in memory yet, as after a restart."""
+    disk = DiskCache(folder, 10**6)
+    await disk.open()
+    return SegmentReader(objects, BlockCache(10**6), disk=disk)
+
+
+def ranges(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+async def test_what_one_reader_has_read_the_next_process_finds_on_its_disk(tmp_path: Path) -> None:
+    objects = CountingObjects()
+    ref = await segment(objects)
+    for _ in range(2):
+        found = await (await reader_on_disk(objects, tmp_path)).read(ref, 100, 10**6)
+        assert offsets(found) == list(range(100, 220, 2))
+        assert objects.requests == 2, "the second one asks for nothing"
+
+
+@pytest.mark.parametrize("damaged", [[0], [1], [0, 1]])
+async def test_ranges_that_a_power_failure_left_as_zeros_are_read_and_kept_anew(
+    tmp_path: Path, damaged: list[int]
+) -> None:
+    objects = CountingObjects()
+    ref = await segment(objects)
+    right = b"".join(await (await reader_on_disk(objects, tmp_path)).read(ref, 100, 10**6))
+    paths = ranges(tmp_path)
+    assert len(paths) == 2, "the index and the blocks"
+    for number in damaged:
+        paths[number].write_bytes(bytes(paths[number].stat().st_size))
+    for _ in range(2):
+        reader = await reader_on_disk(objects, tmp_path)
+        assert b"".join(await reader.read(ref, 100, 10**6)) == right
+        assert objects.requests == 2 + len(damaged), "once for each that was damaged"
+        assert reader._disk is not None and reader._disk.size == sum(path.stat().st_size for path in ranges(tmp_path))
+
+
+async def test_an_answer_of_the_store_that_is_damaged_is_told_and_not_kept(tmp_path: Path) -> None:
+    objects = CountingObjects()
+    ref = await segment(objects)
+    whole = objects.objects["k"]
+    objects.objects["k"] = bytes(len(whole))
+    reader = await reader_on_disk(objects, tmp_path)
+    with pytest.raises(CorruptSegment):
+        await reader.read(ref, 100, 10**6)
+    assert objects.requests == 1 and not ranges(tmp_path)
+    objects.objects["k"] = whole
+    assert offsets(await reader.read(ref, 100, 10**6))[0] == 100
 
 
 def test_a_long_scan_does_not_evict_what_others_come_back_to() -> None:

@@ -89,3 +89,19 @@ async def test_producers_wait_for_room_and_every_partition_is_asked_to_upload() 
     assert not waiting.done() and pressed
     tail.settle(1)
     await asyncio.wait_for(waiting, 1)
+
+
+def test_partitions_that_were_given_up_are_forgotten_though_nothing_has_to_leave() -> None:
+    memory = Memory()
+    stays = Tail(memory)
+    stays.append(batch(0))
+    stays.settle(1)
+    for _ in range(40):
+        gone = Tail(memory)
+        for offset in range(100):
+            gone.append(batch(offset))
+        gone.settle(100)
+        gone.clear()
+    assert memory.kept == 100
+    assert len(memory._order) < 2100, "the places of those that are gone are given back"
+    assert stays in memory._order and stays.holds(0)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headgate_agent.log.wal import Fixed, Frame, Wal, WalRefused, WalStopped
 from headgate_agent.log.wal_files import DiskFiles
+from tests.examples import examples
 
 
 class HostileFiles:
@@ -95,7 +96,7 @@ async def test_concurrent_appends_share_syncs() -> None:
     assert len(await bodies(files)) == 500
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 400), st.integers(1, 20))
 def test_a_torn_tail_costs_only_what_was_not_answered(cut: int, count: int) -> None:
     async def scenario() -> None:
@@ -133,6 +134,46 @@ async def test_damage_in_an_older_file_is_not_taken_for_a_torn_tail() -> None:
     files.files[2][10] ^= 0xFF
     with pytest.raises(WalStopped, match="damaged"):
         await Wal(files).recover()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.data())
+@pytest.mark.slow
+def test_damage_in_the_last_file_is_not_taken_for_a_torn_tail_either(data: st.DataObject) -> None:
+    """Whatever was synced before the last write began may have been acknowledged."""
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=5), "entries of each write")
+
+    async def scenario() -> None:
+        files = HostileFiles()
+        wal = Wal(files)
+        await wal.recover()
+        for size in sizes:
+            last = len(files.files[1])
+            await asyncio.gather(*(wal.append(entry(b"head", [b"\0\1" * number])) for number in range(size)))
+        at = data.draw(st.integers(0, last - 1), "the damaged byte")
+        files.files[1][at] ^= data.draw(st.integers(1, 255), "the damage")
+        # (a mark that is damaged looks like another format)
+        with pytest.raises(WalStopped, match=r"damaged|not of this version"):
+            await Wal(files).recover()
+
+    asyncio.run(scenario())
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(1, 4), st.data())
+def test_a_last_write_whose_blocks_came_in_any_order_is_torn(size: int, data: st.DataObject) -> None:
+    async def scenario() -> None:
+        files = HostileFiles()
+        wal = Wal(files)
+        await wal.recover()
+        await wal.append(entry(b"", [b"answered"]))
+        before = len(files.files[1])
+        await asyncio.gather(*(wal.append(entry(b"head", [b"torn-%d" % number])) for number in range(size)))
+        missing = data.draw(st.integers(8, len(files.files[1]) - before))
+        files.files[1][before : before + missing] = bytes(missing)
+        assert await bodies(files) == [b"answered"]
+
+    asyncio.run(scenario())
 
 
 async def test_a_missing_file_is_noticed() -> None:
@@ -188,7 +229,7 @@ class Counting:
         self.counter[0] -= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=6), st.lists(st.integers(1, 5), min_size=1, max_size=8))
 def test_what_is_written_after_a_failure_leaves_no_gap(failures: list[int], groups: list[int]) -> None:
     async def scenario() -> None:
@@ -253,7 +294,7 @@ async def test_old_files_go_when_they_are_no_longer_needed() -> None:
     assert (await bodies(files))[-1] == b"more"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=60), st.integers(0, 3), st.sampled_from([40, 41, 90]))
 def test_what_a_former_file_left_never_comes_back(sizes: list[int], kept: int, length: int) -> None:
     """Entries of one size lie where those of the file before lay, so that only their number tells them apart."""
@@ -391,6 +432,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_sigkill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     for round_number in range(3):
         folder = tmp_path / str(round_number)

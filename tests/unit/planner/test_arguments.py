@@ -79,6 +79,7 @@ def test_what_is_read_is_an_argument_of_its_node() -> None:
         assert set(read) - set(node.arg_types) - ours == set(), node
 
 
+@pytest.mark.slow
 def test_accepted_queries_of_the_corpus_have_nothing_unread() -> None:
     for path in corpus_files():
         for case in cases(path):

@@ -32,6 +32,7 @@ def test_too_many_values_in_a_list() -> None:
     assert "IN has 101 values; at most 100 are taken" in error.message
 
 
+@pytest.mark.slow
 def test_as_many_values_as_are_allowed_are_planned() -> None:
     values = ", ".join(str(number) for number in range(10_000))
     made = plan(f"SELECT vehicle FROM lrb WHERE vehicle IN ({values}) INTO out", VIEW)
@@ -60,6 +61,7 @@ def _nested(times: int, form: str, innermost: str) -> str:
     ],
     ids=["sub_select", "columns", "star", "between", "case", "chain"],
 )
+@pytest.mark.slow
 def test_what_stands_for_more_than_it_says_is_stopped(query: str) -> None:
     error = refused(f"{query} INTO out")
     assert error.reason == STATEMENT_TOO_LARGE
@@ -85,6 +87,7 @@ def test_text_that_doubles_is_left_to_spark() -> None:
     ["'{0}' AS a, {1} FROM lrb", "{1} FROM (SELECT vehicle, '{0}' AS a FROM lrb)"],
     ids=["alias", "sub_select"],
 )
+@pytest.mark.slow
 def test_long_text_is_not_written_out_at_every_use(columns: str) -> None:
     view = MemoryView(CATALOG).apply("CREATE SINK out(c0 INT32) TYPE PRINT ON edge")
     uses = ", ".join(f"length(a) + {i} AS c{i}" for i in range(1_000))
@@ -149,6 +152,7 @@ def test_more_problems_than_a_person_reads_are_cut() -> None:
     assert len(error.problems) == len(error.details) == 50
 
 
+@pytest.mark.slow
 def test_wide_rows_are_planned() -> None:
     columns = ", ".join(f"c{i} INT32" for i in range(2_000))
     view = MemoryView(CATALOG).apply(

@@ -57,7 +57,12 @@ def test_topics_are_read_by_the_compute_fragment_itself() -> None:
     assert entry.topic.physical_source == "orders_kafka"
     assert entry.topic.options["topic"] == "orders"
     assert [field.name for field in entry.schema.fields] == ["ts", "id", "customer", "amount", "status"]
-    assert made.fragments[0].compute.start == "earliest"
+    assert made.fragments[0].compute.start == "", "each source says where it is read from"
+
+
+def test_a_query_that_says_where_it_begins_says_so_for_all_its_topics() -> None:
+    made = plan("SELECT id FROM orders INTO out WITH (start = 'latest')", catalog_with("(id INT64) TYPE PRINT ON edge"))
+    assert made.fragments[0].compute.start == "latest"
 
 
 def test_source_of_files_and_topics_filters_where_each_is_read() -> None:

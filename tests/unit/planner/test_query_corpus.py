@@ -37,6 +37,7 @@ def test_golden_file_has_exactly_the_cases_of_its_queries(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "case"), CASES, ids=[f"{path.stem}-{case.name}" for path, case in CASES])
+@pytest.mark.slow
 def test_query_gets_its_recorded_plan_or_error(path: Path, case: Case) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         pytest.skip("golden files are being written")

@@ -19,6 +19,7 @@ from headgate_coordinator.catalog.fragments import Changes, OpenFragment
 from headgate_coordinator.catalog.inline import InlineDatabase, InlineStore
 from headgate_coordinator.catalog.log import edge_topics
 from headgate_coordinator.catalog.log.schema import topics
+from headgate_coordinator.catalog.starts import keep_starts
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.query.advance import Look, advance, look
 from headgate_coordinator.query.case import Memory
@@ -120,6 +121,18 @@ def leaders(request: cluster.RegisterFragmentRequest) -> dict[str, tuple[str, st
     return told | ({"errors": (request.errors.agent, request.errors.address)} if request.HasField("errors") else {})
 
 
+async def test_a_registration_tells_where_topics_begin_once_that_is_kept(data: Data) -> None:
+    await data.create("a", "b", "c")
+    told = registrations(await data.advance())
+    assert [list(request.plan.compute.starts) for request in told.values()] == [[], [], []]
+    start = catalog.TopicStart(physical_source="orders", offsets=[5])
+    request = cluster.KeepStartsRequest(uid=told[2].fragment.uid, epoch=1, starts=[start])
+    await data.write(lambda tx: keep_starts(tx, request))
+    again = registrations(await data.advance())
+    assert [list(request.plan.compute.starts) for request in again.values()] == [[], [start], []]
+    assert [request.plan.WhichOneof("body") for request in again.values()] == ["source", "compute", "sink"]
+
+
 async def test_a_registration_tells_which_topics_its_edges_are_and_where_their_leaders_are(data: Data) -> None:
     await data.create("a", "b", "c")
     told = registrations(await data.advance())
@@ -141,6 +154,18 @@ async def test_a_registration_tells_which_topics_its_edges_are_and_where_their_l
             (name, rows[name].uid, 1) for name in names
         ]
         assert request.mode == catalog.QUERY_MODE_EXACTLY_ONCE
+
+
+async def test_a_registration_tells_where_the_topic_of_an_edge_on_kafka_is(data: Data) -> None:
+    options = {"bootstrap_servers": "k:9092", "sasl_password": "p"}
+    await data.create("a", "b", "c", kafka=options)
+    told = registrations(await data.advance())
+    for ordinal, request in told.items():
+        assert [topic.edge for topic in request.topics] == [edge.ordinal for edge in request.edges]
+        for topic in request.topics:
+            assert (topic.topic, topic.topic_uid) == (edge_topics.edge_topic(data.uid, topic.edge), "")
+            assert (dict(topic.kafka), topic.partitions, topic.address) == (options, 1, "")
+        assert request.HasField("errors") is (ordinal < 3), "error rows are in the log, as ever"
 
 
 async def test_a_look_that_changes_nothing_tells_the_same(data: Data) -> None:

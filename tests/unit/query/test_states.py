@@ -26,6 +26,7 @@ from headgate_coordinator.query.states import (
     decide,
     span,
 )
+from tests.examples import examples
 from tests.unit.query.model import World
 
 AGENTS = ("a", "b", "c")
@@ -91,6 +92,7 @@ def _fragments(draw: st.DrawFn, query: QueryView, ordinal: int, agents: dict[str
         epoch=1,
         held=True,
         upstream=upstream,
+        brings_in=not upstream and draw(st.booleans()),
     )
     if query.state == "PENDING":
         return one
@@ -135,7 +137,7 @@ def heal(world: World) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(worlds())
 def test_from_any_situation_agents_that_cooperate_bring_the_query_where_it_should_be(world: World) -> None:
     heal(world)
@@ -153,7 +155,7 @@ def test_from_any_situation_agents_that_cooperate_bring_the_query_where_it_shoul
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(worlds(), st.data())
 def test_whatever_agents_and_answers_do_no_step_is_illegal_and_the_end_is_reached_once_they_heal(
     world: World, data: st.DataObject
@@ -189,7 +191,7 @@ def test_whatever_agents_and_answers_do_no_step_is_illegal_and_the_end_is_reache
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(worlds())
 def test_an_unsettled_query_with_nothing_to_do_says_what_it_waits_for(world: World) -> None:
     """And one that is where it should be waits for nothing."""
@@ -202,8 +204,9 @@ def test_an_unsettled_query_with_nothing_to_do_says_what_it_waits_for(world: Wor
         assert decision.waiting is not None and decision.waiting.message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(worlds())
+@pytest.mark.slow
 def test_agents_that_do_not_answer_and_fragments_that_back_off_are_left_alone(world: World) -> None:
     for call in world.decide().calls:
         one = world.fragments[call.fragment]
@@ -211,7 +214,7 @@ def test_agents_that_do_not_answer_and_fragments_that_back_off_are_left_alone(wo
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(worlds())
 def test_deciding_is_pure(world: World) -> None:
     assert world.decide() == world.decide()
@@ -303,6 +306,14 @@ def test_the_drain_deadline_makes_a_soft_stop_hard() -> None:
     assert found.writes == (StopHard("stopped hard after the drain deadline; what was in flight is lost"),)
 
 
+def test_a_query_that_never_ran_does_not_come_up_again_while_it_is_taken_down() -> None:
+    """The first of its fragments are gone when the last one has not answered yet."""
+    gone = [fragment(1, "STOPPED", held=False), fragment(3, "STOPPED", held=False, upstream=(2,))]
+    last = fragment(2, "PENDING", upstream=(1,))
+    asked = query("STOPPING", "DROPPED", stop_mode="SOFT", has_run=False)
+    assert decide(asked, [gone[0], last, gone[1]], {"a": agent("a")}).calls == (Unregister("f2"),)
+
+
 def test_a_soft_stop_that_became_hard_says_so_while_it_stops_and_when_it_has() -> None:
     agents = {"a": agent("a")}
     became_hard = query("STOPPING", "STOPPED", stop_mode="HARD", drain_abandoned=True)
@@ -322,6 +333,21 @@ def test_a_soft_stop_brings_a_broken_fragment_up_again_to_drain_it() -> None:
     assert found.writes == (NewEpoch("f2", move=False, cause="BROKEN: it broke"),)
 
 
+@pytest.mark.parametrize("state", ["FAILED", "PENDING", "REGISTERED"])
+def test_a_soft_stop_brings_up_again_what_computes_from_topics_and_not_a_source(state: str) -> None:
+    """Its engine died while it drained, or its agent: the windows that it had open are in its checkpoint."""
+    agents = {"a": agent("a")}
+    computes = fragment(1, state, last_error="ENGINE_LOST: it is gone")
+    stopping = query("STOPPING", "STOPPED", stop_mode="SOFT")
+    found = decide(stopping, [computes], agents)
+    assert found.writes or found.calls, "it comes up to drain"
+    assert not any(isinstance(call, Unregister) for call in found.calls), "and is not taken down before"
+    (down,) = decide(stopping, [replace(computes, brings_in=True)], agents).calls
+    assert isinstance(down, Unregister), "a source has nothing to emit"
+    (down,) = decide(replace(stopping, has_run=False), [computes, fragment(2, "STARTED")], agents).calls
+    assert down == Drain("f2"), "nor has what never ran"
+
+
 def test_what_was_never_sent_is_gone_without_asking_but_a_later_epoch_is_not() -> None:
     agents = {"a": agent("a", active=False, unreachable_for="1 s")}
     never = fragment(1, "PENDING", incarnation="")
@@ -339,6 +365,14 @@ def test_the_deployment_deadline_blames_the_first_fragment_that_is_not_up() -> N
     assert isinstance(write, SetState) and isinstance(write.blame, Blame)
     assert (write.to, write.blame.reason, write.blame.fragment) == ("STOPPING", "DEPLOYMENT_DEADLINE_EXCEEDED", 2)
     assert "agent b is unreachable" in write.blame.message
+
+
+def test_the_deployment_deadline_says_what_was_waited_for() -> None:
+    waits = replace(fragment(1, "STARTED"), waiting="engine e:1: it asks the brokers of topic t")
+    late = decide(query("DEPLOYING", has_run=False, deployment_late=True), [waits], {"a": agent("a")})
+    (write,) = late.writes
+    assert isinstance(write, SetState) and isinstance(write.blame, Blame)
+    assert "(engine e:1: it asks the brokers of topic t)" in write.blame.message
 
 
 @pytest.mark.parametrize(

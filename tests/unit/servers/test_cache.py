@@ -60,6 +60,7 @@ def test_a_variable_that_names_nothing_is_told(monkeypatch: pytest.MonkeyPatch) 
         find()
 
 
+@pytest.mark.slow
 def test_several_processes_build_it_once(cache: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         found = set(pool.map(find, range(3)))

@@ -13,6 +13,7 @@ from headgate_coordinator.sql.conditions import compile_text
 from headgate_coordinator.sql.errors import StatementError
 from headgate_coordinator.sql.limits import StatementLimits
 from headgate_coordinator.sql.parse import parse_query_statement, parse_statements
+from tests.examples import examples
 from tests.unit.sql_front.test_statement_corpus import all_cases
 
 pytestmark = pytest.mark.slow
@@ -170,20 +171,20 @@ def check(error: StatementError, text: str) -> None:
     assert len(to_status(error).SerializeToString()) < 100_000
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=400))
 def test_any_text(text: str) -> None:
     outcome(text)
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(500), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(WORDS + STRANGE), max_size=40))
 def test_any_sequence_of_words(words: list[str]) -> None:
     outcome(" ".join(words))
     outcome("SELECT " + " ".join(words))
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(500), suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SEEDS), st.data())
 def test_mutated_statements(text: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
@@ -196,7 +197,7 @@ def test_mutated_statements(text: str, data: st.DataObject) -> None:
     outcome(text)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.sampled_from(

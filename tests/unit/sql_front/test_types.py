@@ -219,6 +219,7 @@ def test_any_text_is_a_type_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["ARRAY<" * 10_000 + "INT" + ">" * 10_000, "INT" + "[]" * 40_000, "(" * 60_000])
+@pytest.mark.slow
 def test_deep_types_are_refused_without_a_trace(text: str) -> None:
     with pytest.raises(TypeSyntaxError):
         parse_type(text)

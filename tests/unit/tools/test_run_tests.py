@@ -38,3 +38,10 @@ def test_the_unit_tests_run_once_only() -> None:
     commands = {phase.name: phase.command for phase in run_tests.phases()}
     assert commands["check"][-2:] == ("--without", "unit")
     assert commands["pytest"][-1] == "tests"
+
+
+def test_the_hunt_for_planted_bugs_has_the_machine_for_itself() -> None:
+    commands = {phase.name: phase.command for phase in run_tests.phases()}
+    assert commands["planted"][-1] == run_tests.HUNT
+    assert (run_tests.ROOT / run_tests.HUNT).is_file()
+    assert run_tests.HUNT in commands["pytest"][commands["pytest"].index("--ignore") :]

@@ -1,33 +1,48 @@
 """The run of a compute fragment: on an engine, followed and kept alive from here.
 
-An end is reported only when it is sure that the run is over, or shut out: results that go through an edge are fenced by
-the epoch, so a run whose engine is silent may be replaced at once; results that go straight to a topic are not, and
-then the engine's own clock must have stopped the run first. Where that run was another agent's, which may be lost, this
-one waits for as long before it starts the next.
+An end is reported only when it is sure that the run is over, or shut out: results that go through an edge of the log
+are fenced by the epoch, so a run whose engine is silent may be replaced at once; results that go straight to a topic,
+or to an edge on Kafka, are not, and then the engine's own clock must have stopped the run first. Where that run was
+another agent's, which may be lost, this one waits for as long before it starts the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_agent.engines import Engine, Engines
-from headgate_agent.errors import ENGINE_LOST, RUN_STOPPED
+from headgate_agent.errors import ENGINE_LOST, RUN_STOPPED, SOURCE_MISSING
 from headgate_agent.fragments.earlier import EarlierRuns
 from headgate_agent.fragments.local_run import failure
 from headgate_agent.fragments.runner import RUNNING, STOPPED, TERMINATED, Assignment, Report, failed, waits
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
 _ENDED = (engine.RUN_STATE_STOPPED, engine.RUN_STATE_FINISHED, engine.RUN_STATE_FAILED)
 # Seconds between two looks at a run that is being stopped, and between attempts to hear of one again.
 _LOOK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a run cannot be sent to an engine yet. `topic` is set where the catalog, as it is known here, has no such
+    topic; that passes only if it is about to be heard of."""
+
+    what: str
+    topic: str = ""
+
+
+# See `starts.Starts.settle`.
+Settle = Callable[[engine.StartFragmentRequest, Callable[[str], None]], Awaitable[None]]
 
 
 class ComputeRun:
@@ -40,12 +55,14 @@ class ComputeRun:
         engines: Engines,
         report: Callable[[Report], None],
         clock: Clock,
-        missing_topic: Callable[[engine.StartFragmentRequest], str] = lambda request: "",
+        missing_topic: Callable[[engine.StartFragmentRequest], Missing | None] = lambda request: None,
         computed: Callable[[int], None] = lambda rows: None,
         earlier: EarlierRuns | None = None,
+        settle: Settle | None = None,
     ) -> None:
-        """`missing_topic` writes into a request where its topics are, and answers the name of one that is not there.
-        `computed` is told how many more rows the engine has read. `earlier` knows the runs before this one."""
+        """`missing_topic` writes into a request where its topics are, and answers what is not there.
+        `computed` is told how many more rows the engine has read. `earlier` knows the runs before this one. `settle`
+        writes into a request where to begin in topics that are read from their end."""
         self._assignment = assignment
         self._request = request
         self._engines = engines
@@ -53,8 +70,8 @@ class ComputeRun:
         self._clock = clock
         self._missing_topic = missing_topic
         self._computed = computed
+        self._settle = settle
         self._earlier = earlier if earlier is not None else EarlierRuns()
-        self._lost_before = self._earlier.losses(assignment.uid)
         # Whether every run before this one is over, or shut out.
         self._alone = assignment.resumed
         # Rows that were told of; of a run of an earlier process it is not known which were.
@@ -63,7 +80,7 @@ class ComputeRun:
         self._starting: asyncio.Task[Engine] | None = None
         self._news: asyncio.Queue[engine.Run | HeadgateError] = asyncio.Queue()
         self._drained = asyncio.Event()
-        self._given_up = asyncio.Event()
+        self._given_up = Signal()
         self._waiting = ""
         self._running = False
         self._over = False
@@ -91,11 +108,8 @@ class ComputeRun:
         self._is_over()
 
     def _is_over(self) -> None:
-        uid = self._assignment.uid
         if self._alone:
-            self._earlier.ended(uid, self._assignment.epoch)
-        if self._progress is not None:
-            self._earlier.keep(uid, self._progress)
+            self._earlier.ended(self._assignment.uid, self._assignment.epoch)
 
     # Listener
 
@@ -148,9 +162,9 @@ class ComputeRun:
                 raise HeadgateError(ENGINE_LOST, "the agent was restarted, and no engine has the run")
             return found[0]
         await self._wait_for_others()
-        while missing := self._missing_topic(self._request):
-            self._waits(f"there is no topic {missing} yet")
-            await asyncio.sleep(_LOOK)
+        await self._wait_for_topics()
+        if self._settle is not None:
+            await self._settle(self._request, self._waits)
         self._starting = asyncio.create_task(self._engines.start(self._request, self._waits, self._given_up))
         try:
             return await asyncio.shield(self._starting)
@@ -158,6 +172,19 @@ class ComputeRun:
             if error.reason.name == ENGINE_LOST.name:
                 await self._wait_unfenced(self._clock.monotonic() + self._engines.timings.outlives)
             raise
+
+    async def _wait_for_topics(self) -> None:
+        """Returns when all are known; SOURCE_MISSING if one is not in time."""
+        unknown_since = self._clock.monotonic()
+        while missing := self._missing_topic(self._request):
+            now = self._clock.monotonic()
+            if not missing.topic:
+                unknown_since = now
+            elif now - unknown_since >= self._engines.timings.topic_appears:
+                text = f"there is no topic {missing.topic}"
+                raise HeadgateError(SOURCE_MISSING, text, metadata={"topic": missing.topic})
+            self._waits(missing.what)
+            await asyncio.sleep(_LOOK)
 
     async def _wait_for_others(self) -> None:
         """Nobody may be left to say that the run before is over: its agent may be lost, and its engine live."""
@@ -216,10 +243,10 @@ class ComputeRun:
         if run.state == engine.RUN_STATE_RUNNING and not self._running:
             self._running = True
             self._report(RUNNING)
+        if run.state == engine.RUN_STATE_STARTING and not self._running:
+            self._waits(f"engine {self._engine.address}: {run.waiting}" if run.waiting else "")
         if run.HasField("progress"):
             self._progress = progress_of(run.progress, self._engine.address)
-            self._progress.rows_late += self._lost_before.rows_late
-            self._progress.bad_records += self._lost_before.bad_records
             rows = self._progress.rows_in
             if self._rows_told is not None and rows > self._rows_told:
                 self._computed(rows - self._rows_told)

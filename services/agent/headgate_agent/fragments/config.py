@@ -20,10 +20,27 @@ class FragmentConfig:
         "What TCP sources may connect to, as host:port: a name with `*` in it, an address, a network such as "
         "10.0.0.0/8, and a port or `*`. None: no TCP source runs here.",
     )
-    block_bytes: Bytes = setting(4 * 2**20, "How much of a file is decoded at once, into one Arrow batch.", minimum=64)
-    step_bytes: Bytes = setting(4 * 2**20, "How much of it is read before rows are appended to the edge.", minimum=64)
+    block_bytes: Bytes = setting(2 * 2**20, "How much of a file is decoded at once, into one Arrow batch.", minimum=64)
+    step_bytes: Bytes = setting(
+        2 * 2**20,
+        "How much of it is read at once, if blocks are smaller (many small files). Appends that are ready together "
+        "share one commit, up to four times as much.",
+        minimum=64,
+    )
+    steps_ahead: int = setting(
+        3, "Steps of a FILE source that are read and decoded ahead of what goes to its edge.", minimum=1
+    )
+    appends_ahead: int = setting(
+        3,
+        "Appends of a source to its edge that are on their way at once: one is written ahead, the others are made "
+        "ready meanwhile.",
+        minimum=1,
+    )
     linger: Seconds = setting(
-        0.05, "How long rows of a slow source wait for more, to be appended to the edge together.", minimum=0.0
+        0.05,
+        "Shortest time between two small appends of a source to its edge: rows that come sooner wait, and are appended "
+        "together. The first after a pause go at once.",
+        minimum=0.0,
     )
     max_row_bytes: Bytes = setting(16 * 2**20, "The longest row of a file or connection.", minimum=64)
     batch_rows: int = setting(65_536, "Most rows that a GENERATOR source makes at once.", minimum=1)
@@ -34,10 +51,20 @@ class FragmentConfig:
     reconnect_min: Seconds = setting(0.1, "Longest wait before the first new connection; it doubles.", minimum=0.001)
     reconnect_max: Seconds = setting(30.0, "Longest wait between two attempts to connect.", minimum=0.001)
     read_timeout: Seconds = setting(3600.0, "How long a connection may be silent before it is made anew.", minimum=0.1)
-    flush_interval: Seconds = setting(0.2, "How long delivered rows may wait to be made durable.", minimum=0.0)
+    flush_interval: Seconds = setting(
+        0.2, "Time between two flushes of a sink, and so the longest that delivered rows wait for one.", minimum=0.0
+    )
     flush_bytes: Bytes = setting(8 * 2**20, "How much may be delivered before it is made durable.", minimum=1)
     edge_read_bytes: Bytes = setting(4 * 2**20, "How much of an edge a sink reads at once.", minimum=1)
     edge_read_wait: Seconds = setting(1.0, "How long one read of an edge waits for rows.", minimum=0.001)
+    topic_timeout: Seconds = setting(
+        10.0, "How long a TOPIC sink waits for one answer about its topic before it asks again.", minimum=0.01
+    )
+    topic_read_bytes: Bytes = setting(
+        4 * 2**20,
+        "How much of its topic a TOPIC sink reads back at once, where it looks what it has written.",
+        minimum=1,
+    )
     edge_max_lag: Bytes = setting(
         64 * 2**20, "How much a source may be ahead of what its query has read; then it pauses.", minimum=1
     )

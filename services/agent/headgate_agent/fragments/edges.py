@@ -54,8 +54,9 @@ class EdgeWriter(Protocol):
 
     `append` makes rows, error rows and the source's position durable together, in one append: after a crash either all
     of them are there or none. It returns when that is so, and raises a HeadgateError otherwise; after an error nothing
-    is known, and the source begins again from `stored`. Appends are kept in the order in which they were made; only one
-    is made at a time. An append without rows stores the position alone. After `end` nothing may be appended.
+    is known, and the source begins again from `stored`. Appends are kept in the order in which they were made. One may
+    be made before those before it have returned: it is there only once they are, and fails if one of them does. An
+    append without rows stores the position alone. After `end` nothing may be appended.
 
     Back-pressure: `append` waits while the edge is `edge_max_lag` ahead of its consumer. While it waits, `waiting` says
     why in a sentence; otherwise it is empty.

@@ -65,7 +65,8 @@ class Roots:
         raise HeadgateError(TARGET_FORBIDDEN, f"{text!r} is not under one of fragments.file_roots")
 
     def find(self, location: Location, most: int) -> list[Path]:
-        """The paths that there are, in the order of their names. Names with a leading dot match only a literal one."""
+        """The paths that there are, in the order of their texts, which is how a position compares them. Names with a
+        leading dot match only a literal one."""
         found = [location.root]
         for depth, part in enumerate(location.parts):
             last = depth == len(location.parts) - 1
@@ -79,7 +80,7 @@ class Roots:
                 raise HeadgateError(
                     SOURCE_MISSING, f"{location.path} matches more than {most:,} paths; see fragments.max_files"
                 )
-        return sorted(path for path in found if not path.is_dir())
+        return sorted((path for path in found if not path.is_dir()), key=str)
 
     def _names(self, folder: Path) -> list[str]:
         if not self._inside(Path(os.path.realpath(folder))):

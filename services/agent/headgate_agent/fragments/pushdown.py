@@ -47,6 +47,9 @@ class Pushdown:
         truth = keeps(batch)
         if isinstance(truth, pa.Scalar):
             return batch if truth.as_py() is True else batch.slice(0, 0)
+        if truth.true_count == len(truth):
+            # Every row stays: nothing is copied.
+            return batch
         # NULL drops the row, as FALSE does.
         return batch.filter(truth, null_selection_behavior="drop")
 

@@ -38,6 +38,8 @@ class Held:
     waiting: str = ""
     # How it was doing when the coordinator was last told.
     told: catalog.FragmentProgress | None = None
+    # How it had done when its run ended.
+    last: catalog.FragmentProgress | None = None
 
     @property
     def uid(self) -> str:
@@ -61,6 +63,7 @@ class Held:
             error=self.error,
             since=since,
             waiting=self.waiting,
+            progress=self.last if self.ended else None,
         )
 
 

@@ -26,6 +26,7 @@ from headgate_agent.fragments.records import ENDED, REGISTERED, STARTED, Held, r
 from headgate_agent.fragments.runner import STOPPED, Assignment, Report, Run, Runner
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class FragmentRegistry:
         self._tombstones: dict[str, tuple[int, int]] = {}
         self._version = 1
         # Set whenever there is something new for GetStatus to tell; whoever waits for it clears it.
-        self.changed = asyncio.Event()
+        self.changed = Signal()
         self._forgotten: deque[tuple[int, str]] = deque()
         self._oldest_kept = 0
         self._turns: dict[str, _Turns] = {}
@@ -312,6 +313,7 @@ class FragmentRegistry:
 
     def _reported(self, held: Held, how: Report) -> None:
         if how.state in ENDED:
+            held.last = _at_end(held.run.progress()) if held.run is not None else None
             held.run, held.ending = None, how
             self._spawn(self._end_in_turn(held, how))
         elif not held.ended and (held.state, held.waiting) != (how.state, how.waiting):
@@ -431,6 +433,17 @@ def _assignment(request: cluster.RegisterFragmentRequest, *, resumed: bool = Fal
         mode=request.mode,
         resumed=resumed,
     )
+
+
+def _at_end(progress: catalog.FragmentProgress | None) -> catalog.FragmentProgress | None:
+    """What is still true of a run when it is over."""
+    if progress is None:
+        return None
+    last = catalog.FragmentProgress()
+    last.CopyFrom(progress)
+    for passing in ("rows_in_per_second", "rows_out_per_second", "batch_time", "waiting", "engine"):
+        last.ClearField(passing)
+    return last
 
 
 def _stale(ref: cluster.FragmentRef, epoch: int, what: str) -> HeadgateError:

@@ -19,6 +19,9 @@ from typing import Protocol
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
+from headgate_agent.errors import PLAN_UNSUPPORTED
+from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +96,14 @@ class SimulatedRunner:
     """
 
     def check(self, assignment: Assignment) -> None:
-        """It can pretend to run anything."""
+        """It can pretend to run anything but what somebody waits for."""
+        sink = assignment.plan.sink
+        if assignment.plan.WhichOneof("body") == "sink" and sink.type == catalog.SINK_TYPE_RESULT:
+            raise HeadgateError(
+                PLAN_UNSUPPORTED,
+                "a temporary query has no rows to give here: the agent has no engine and only pretends to run queries. "
+                "Start it with an engine (`headgate dev` without --no-engine), or look at the plan with EXPLAIN",
+            )
 
     def start(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
         log.info("simulated run: no data is read or written", extra=assignment.facts)
@@ -106,7 +116,7 @@ class SimulatedRunner:
 class SimulatedRun:
     def __init__(self, duration: float | None, report: Callable[[Report], None]) -> None:
         self._report = report
-        self._drained = asyncio.Event()
+        self._drained = Signal()
         self._task = asyncio.create_task(self._run(duration))
 
     def progress(self) -> None:
@@ -121,13 +131,7 @@ class SimulatedRun:
 
     async def _run(self, duration: float | None) -> None:
         self._report(RUNNING)
-        try:
-            async with asyncio.timeout(duration):
-                await self._drained.wait()
-        except TimeoutError:
-            self._report(TERMINATED)
-        else:
-            self._report(STOPPED)
+        self._report(STOPPED if await self._drained.wait(duration) else TERMINATED)
 
 
 def duration_of(plan: catalog.FragmentPlan) -> float | None:

@@ -15,10 +15,19 @@ from headgate.engine import v1 as engine
 from headgate_agent.engines import Engines
 from headgate_agent.errors import PLAN_UNSUPPORTED
 from headgate_agent.fragments.checkpoints import Checkpoints
-from headgate_agent.fragments.compute_run import ComputeRun
+from headgate_agent.fragments.compute_run import ComputeRun, Missing
 from headgate_agent.fragments.earlier import EarlierRuns
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
-from headgate_agent.fragments.local_edges import LocalEdgeReader, LocalEdgeWriter, read_record, write_record
+from headgate_agent.fragments.kafka_edge_topics import Reach as KafkaReach
+from headgate_agent.fragments.kafka_edge_topics import discard_edges
+from headgate_agent.fragments.kafka_edges import KafkaEdgeReader, KafkaEdgeWriter
+from headgate_agent.fragments.local_edges import (
+    LocalEdgeReader,
+    LocalEdgeWriter,
+    LocalErrors,
+    read_record,
+    write_record,
+)
 from headgate_agent.fragments.local_run import LocalRun
 from headgate_agent.fragments.runner import Assignment, Report, Run
 from headgate_agent.fragments.sinks.build import Reach, build_sink, discard_sink
@@ -28,6 +37,7 @@ from headgate_agent.fragments.sinks.topic import TopicLog
 from headgate_agent.fragments.sources.build import Surroundings, build_source
 from headgate_agent.fragments.sources.samples import SampleSource
 from headgate_agent.fragments.sources.source import Lingering, Source, run_source
+from headgate_agent.fragments.starts import Starts
 from headgate_agent.log.broker import Broker
 from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
@@ -49,6 +59,8 @@ class AgentRunner:
     sink_work: Work
     # The log as TOPIC sinks see it.
     topics: Callable[[], TopicLog | None]
+    # Where runs begin in topics that are read from their end.
+    starts: Starts
     earlier: EarlierRuns = field(default_factory=EarlierRuns)
 
     def check(self, assignment: Assignment) -> None:
@@ -79,9 +91,11 @@ class AgentRunner:
                     self._missing_topic,
                     self.around.tally.computed,
                     self.earlier,
+                    self.starts.settle,
                 )
 
     async def discard(self, assignment: Assignment) -> None:
+        await discard_edges(assignment.topics.values(), self.sink_work)
         match assignment.plan.WhichOneof("body"):
             case "compute":
                 self.earlier.forget(assignment.uid)
@@ -113,58 +127,92 @@ class AgentRunner:
         return Reach(self.around.clock, self.around.source, self.topics())
 
     def _start_source(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
-        around, broker = self.around, self._broker()
+        around = self.around
         source: Source = build_source(assignment.plan.source, around)
-        edge: LocalEdgeWriter | None = None
+        edge: LocalEdgeWriter | KafkaEdgeWriter | None = None
 
         async def work(run: LocalRun) -> None:
             nonlocal edge
-            edge = LocalEdgeWriter(
-                broker,
-                _topic(assignment, assignment.plan.output_edges[0]),
-                assignment.errors,
-                fragment=assignment.uid,
-                epoch=assignment.epoch,
-                max_lag=around.config.edge_max_lag,
-                clock=around.clock,
-                work=around.blocking,
-                waiting=run.waits,
-            )
+            edge = self._writer(assignment, run.waits)
             config = around.config
             lingering = Lingering(config.linger, config.step_bytes // 4)
             # What the agent says of itself is not part of what it says of its work.
             counted = nullcontext() if isinstance(source, SampleSource) else around.tally.reading(source)
-            with counted:
-                await run_source(source, edge, run.stopping, run.opened, lingering)
+            try:
+                with counted:
+                    await run_source(source, edge, run.stopping, run.opened, lingering, config.appends_ahead)
+            finally:
+                await edge.close()
 
         def progress() -> catalog.FragmentProgress:
             counters = source.counters
             return catalog.FragmentProgress(
                 rows_in=counters.rows_read,
                 rows_out=counters.rows_kept,
-                bad_records=counters.rows_malformed,
+                # Of all its runs, as the edge knows it.
+                bad_records=edge.malformed if edge is not None else 0,
                 lag=counters.behind,
                 waiting=(edge.waiting if edge is not None else "") or counters.waiting,
             )
 
         return LocalRun(report, work, progress, around.clock)
 
+    def _writer(self, assignment: Assignment, waiting: Callable[[str], None]) -> LocalEdgeWriter | KafkaEdgeWriter:
+        """Where a source writes."""
+        broker, around, config = self._broker(), self.around, self.around.config
+        topic, told = _topic(assignment, assignment.plan.output_edges[0]), assignment.errors
+        fragment, epoch = assignment.uid, assignment.epoch
+        if not topic.kafka:
+            return LocalEdgeWriter(
+                broker,
+                topic,
+                told,
+                fragment=fragment,
+                epoch=epoch,
+                max_lag=config.edge_max_lag,
+                most_bytes=4 * config.step_bytes,
+                clock=around.clock,
+                work=around.blocking,
+                waiting=waiting,
+            )
+        return KafkaEdgeWriter(
+            topic,
+            LocalErrors(broker, told, waiting, fragment=fragment, epoch=epoch) if told is not None else None,
+            self._kafka(),
+            fragment=fragment,
+            max_lag=config.edge_max_lag,
+            most_bytes=4 * config.step_bytes,
+            work=around.blocking,
+            waiting=waiting,
+        )
+
+    def _kafka(self) -> KafkaReach:
+        return KafkaReach(self.around.clock, self.around.source, self.sink_work)
+
     def _start_sink(self, assignment: Assignment, report: Callable[[Report], None]) -> Run:
         around, broker = self.around, self._broker()
         sink = self._sink(assignment)
-        reader: LocalEdgeReader | None = None
+        reader: LocalEdgeReader | KafkaEdgeReader | None = None
 
         async def work(run: LocalRun) -> None:
             nonlocal reader
             edge = _topic(assignment, assignment.plan.input_edges[0])
-            reader = LocalEdgeReader(broker, edge, run.waits)
+            sink.delivered.listener = run.waits
+            if edge.kafka:
+                reader = KafkaEdgeReader(edge, self._kafka(), sink.delivered.waits)
+            else:
+                reader = LocalEdgeReader(broker, edge, run.waits)
             delivering = run_sink(sink, reader, around.config, around.clock, run.opened)
-            with around.tally.delivering(sink):
-                await (sink.unless_abandoned(delivering) if isinstance(sink, ResultSink) else delivering)
+            try:
+                with around.tally.delivering(sink):
+                    await (sink.unless_abandoned(delivering) if isinstance(sink, ResultSink) else delivering)
+            finally:
+                await reader.close()
 
         def progress() -> catalog.FragmentProgress:
-            rows = sink.delivered.rows
-            return catalog.FragmentProgress(rows_in=rows, rows_out=rows, lag=reader.lag if reader is not None else 0)
+            done = sink.delivered
+            lag = reader.lag if reader is not None else 0
+            return catalog.FragmentProgress(rows_in=done.rows, rows_out=done.rows, lag=lag, waiting=done.waiting)
 
         return LocalRun(report, work, progress, around.clock)
 
@@ -173,25 +221,30 @@ class AgentRunner:
         plan = assignment.plan
         compute = plan.compute
         direct = compute.HasField("target")
+        edges = {ordinal: _topic(assignment, ordinal) for ordinal in (*plan.input_edges, *plan.output_edges)}
+        output = None if direct else edges[plan.output_edges[0]]
+        unfenced = output is None or bool(output.kafka)
         settings = engine.RunSettings(
             mode=assignment.mode,
-            delivery=engine.DELIVERY_AT_LEAST_ONCE if direct else engine.DELIVERY_EXACTLY_ONCE,
+            delivery=engine.DELIVERY_AT_LEAST_ONCE if unfenced else engine.DELIVERY_EXACTLY_ONCE,
         )
         settings.keep_alive.FromNanoseconds(int(self.engines.timings.keep_alive * 1e9))
         return engine.StartFragmentRequest(
             run=engine.RunRef(fragment_uid=assignment.uid, epoch=assignment.epoch),
             query=assignment.query,
             plan=compute,
-            inputs=[_access(_topic(assignment, ordinal)) for ordinal in plan.input_edges],
-            output=None if direct else _access(_topic(assignment, plan.output_edges[0])),
+            inputs=[_access(edges[ordinal]) for ordinal in plan.input_edges if not edges[ordinal].kafka],
+            output=_access(output) if output is not None and not output.kafka else None,
+            kafka_inputs=[_kafka_edge(edges[ordinal]) for ordinal in plan.input_edges if edges[ordinal].kafka],
+            kafka_output=_kafka_edge(output) if output is not None and output.kafka else None,
             errors=_access(assignment.errors) if assignment.errors is not None else None,
             settings=settings,
             checkpoint=self.checkpoints.uri,
             checkpoint_s3=self.checkpoints.s3,
         )
 
-    def _missing_topic(self, request: engine.StartFragmentRequest) -> str:
-        """Says in a request where the log is and where each of its topics; answers one that is not there yet."""
+    def _missing_topic(self, request: engine.StartFragmentRequest) -> Missing | None:
+        """Says in a request where the log is and where each of its topics; answers what is not there yet."""
         broker = self.broker()
         peers = [peer for peer in broker.view.peers() if peer.present] if broker is not None else []
         own = broker.name if broker is not None else ""
@@ -200,15 +253,17 @@ class AgentRunner:
         request.kafka_bootstrap = ",".join(peer.kafka_address for peer in peers if peer.kafka_address)
         for name in _topics_read(request):
             topic = broker.view.topic(name) if broker is not None else None
-            if topic is None or not peers:
-                return name
+            if not peers:
+                return Missing(f"no agent that could lead topic {name} is there yet")
+            if topic is None:
+                return Missing(f"there is no topic {name} yet", name)
             request.topics.add(
                 topic=name,
                 topic_uid=topic.uid,
                 partitions=topic.partitions,
                 addresses=[peer.address for peer in peers],
             )
-        return ""
+        return None
 
     def _broker(self) -> Broker:
         broker = self.broker()
@@ -233,6 +288,10 @@ def _access(topic: cluster.EdgeTopic) -> engine.EdgeAccess:
     return engine.EdgeAccess(
         edge=topic.edge, topic_uid=topic.topic_uid, partitions=topic.partitions, address=topic.address
     )
+
+
+def _kafka_edge(topic: cluster.EdgeTopic) -> engine.KafkaEdge:
+    return engine.KafkaEdge(edge=topic.edge, topic=topic.topic, options=topic.kafka)
 
 
 def warm_up() -> None:

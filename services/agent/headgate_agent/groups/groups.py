@@ -2,15 +2,16 @@
 
 A group is led under a grant of the catalog, with an epoch: every commit of offsets and every generation is checked
 against it there. An agent that takes a group over knows its offsets and its last generation, and not its members: they
-are told UNKNOWN_MEMBER_ID, and join again. An agent that should not lead a group answers NOT_COORDINATOR, and so does
-one whose own session may have ended.
+are told UNKNOWN_MEMBER_ID, and join again. An agent that should not lead a group answers NOT_COORDINATOR. While it is
+in doubt whether its own session lives, an agent keeps its groups, and whoever asks waits; where it has ended, the
+answer is COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -22,9 +23,11 @@ from headgate_agent.groups.offsets import LedOffsets, OffsetKey
 from headgate_agent.groups.placing import GroupPlacing
 from headgate_agent.groups.shell import LedGroup
 from headgate_agent.log.access import ClusterView, Peer
+from headgate_agent.log.certainty import Certainty
 from headgate_agent.shared_fetches import SharedFetches
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -70,13 +73,13 @@ class Groups:
         agent: str,
         view: ClusterView,
         catalog: GroupCatalog,
-        session: Callable[[], str | None],
+        certainty: Certainty,
         rules: Rules,
         clock: Clock,
         timings: GroupTimings | None = None,
     ) -> None:
-        """`session` is this agent's session while it is certainly alive, else None."""
-        self._agent, self._view, self._catalog, self._session = agent, view, catalog, session
+        """`certainty` is of this agent's session."""
+        self._agent, self._view, self._catalog, self._certainty = agent, view, catalog, certainty
         self._rules, self._clock, self._timings = rules, clock, timings or GroupTimings()
         self._leaving = False
         self._placing = GroupPlacing(view)
@@ -85,6 +88,8 @@ class Groups:
         self._releasing: dict[str, asyncio.Task[None]] = {}
         # Groups that may be led without knowing it.
         self._doubts: dict[str, _Doubt] = {}
+        # Set when there is something to look after.
+        self._busy = Signal()
 
     def owner(self, group: str) -> Peer | None:
         return self._placing.owner(group)
@@ -92,11 +97,16 @@ class Groups:
     async def run(self) -> None:
         """Gives up groups that fall to another agent, until it is cancelled."""
         while True:
+            if not self._led and not self._doubts:
+                self._busy.clear()
+                await self._busy.wait()
             await asyncio.sleep(self._timings.look_interval)
-            now, session = self._clock.monotonic(), self._session()
+            now, session = self._clock.monotonic(), self._certainty.session
             for led in tuple(self._led.values()):
                 owner = self.owner(led.name)
-                ours = session == led.offsets.grant.session and owner is not None and owner.name == self._agent
+                granted = led.offsets.grant.session
+                lives = session == granted or self._certainty.in_doubt(granted)
+                ours = lives and owner is not None and owner.name == self._agent
                 unused = led.machine.state is GroupState.EMPTY and now - led.last_used > self._timings.forget_after
                 if not ours or unused:
                     self._give_up(led)
@@ -136,7 +146,7 @@ class Groups:
 
     async def led(self, group: str) -> LedGroup:
         """The group, led by this agent; takes the lead if that falls to it. Raises `GroupRefused`."""
-        session = self._check_ours(group)
+        session = await self._ours(group)
         known = self._led.get(group)
         if known is not None:
             if known.offsets.grant.session == session:
@@ -144,10 +154,10 @@ class Groups:
             self._give_up(known)
         return await self._loading.get(group, lambda: self._load(group, session))
 
-    def known(self, group: str) -> LedGroup:
+    async def known(self, group: str) -> LedGroup:
         """The group if this agent leads it: only then it has members, so others are told UNKNOWN_MEMBER_ID. Raises
         `GroupRefused`."""
-        session = self._check_ours(group)
+        session = await self._ours(group)
         led = self._led.get(group)
         if led is None or led.offsets.grant.session != session:
             raise GroupRefused(Refusal.UNKNOWN_MEMBER_ID)
@@ -155,7 +165,7 @@ class Groups:
 
     async def read_offsets(self, group: str) -> Sequence[log_api.GroupOffset]:
         """How far the group has read; nothing for a group that is not known. Takes no lead."""
-        session = self._check_ours(group)
+        session = await self._ours(group)
         known = self._led.get(group)
         if known is not None and known.offsets.grant.session == session:
             known.last_used = self._clock.monotonic()
@@ -179,7 +189,7 @@ class Groups:
         offsets: Sequence[log_api.GroupOffset],
     ) -> set[OffsetKey]:
         """Stores offsets for a member, or without one for an empty group; answers those without a topic."""
-        led = self.known(group) if member_id else await self.led(group)
+        led = await (self.known(group) if member_id else self.led(group))
         refusal = led.check_commit(member_id, instance_id, generation)
         if refusal is not None:
             raise GroupRefused(refusal)
@@ -195,7 +205,7 @@ class Groups:
 
     async def describe(self, group: str) -> GroupView | None:
         """None if there is no such group."""
-        self._check_ours(group)
+        await self._ours(group)
         led = self._led.get(group)
         if led is not None:
             return _view(led)
@@ -219,7 +229,7 @@ class Groups:
         return [found[name] for name in sorted(found)]
 
     async def delete(self, group: str) -> None:
-        self._check_ours(group)
+        await self._ours(group)
         led = self._led.get(group)
         if led is not None and (led.machine.state is not GroupState.EMPTY or led.machine.promised):
             raise GroupRefused(Refusal.NON_EMPTY_GROUP)
@@ -234,12 +244,13 @@ class Groups:
         if led is not None:
             self._give_up(led)
 
-    def _check_ours(self, group: str) -> str:
-        """The session under which this agent may lead the group."""
+    async def _ours(self, group: str) -> str:
+        """The session under which this agent may lead the group, once that is certain; without waiting if it is now."""
         if not group or len(group.encode()) > MAX_NAME:
             raise GroupRefused(Refusal.INVALID_GROUP_ID)
+        await self._certainty.settled()
         owner = self.owner(group)
-        session = self._session()
+        session = self._certainty.session
         if owner is None or session is None or self._leaving:
             raise GroupRefused(Refusal.COORDINATOR_NOT_AVAILABLE)
         if owner.name != self._agent:
@@ -265,8 +276,9 @@ class Groups:
             self._unavailable(group, error)
         offsets = LedOffsets(group, grant, self._catalog, self._view)
         offsets.keep(stored.offsets if stored is not None else ())
-        led = LedGroup(offsets, self._rules, self._clock, self._give_up)
+        led = LedGroup(offsets, self._rules, self._clock, self._give_up, lambda: self._certainty.in_doubt(session))
         self._led[group] = led
+        self._busy.set()
         log.info("leads group", extra={"group": group, "epoch": grant.epoch, "generation": grant.generation})
         return led
 
@@ -279,6 +291,7 @@ class Groups:
 
     def _doubt(self, group: str, session: str) -> None:
         self._doubts[group] = _Doubt(session, self._clock.monotonic())
+        self._busy.set()
 
     def _give_back(self, group: str, grant: GroupGrant) -> None:
         self._doubt(group, grant.session)
@@ -301,7 +314,7 @@ class Groups:
 
     async def _release(self, group: str, grant: GroupGrant) -> None:
         """Until it is done, or the session is another: while it lives, nobody else can lead the group."""
-        while self._session() in (None, grant.session):
+        while self._certainty.session in (None, grant.session):
             try:
                 await self._catalog.release(group, grant)
                 return

@@ -39,6 +39,7 @@ from headgate_agent.groups.events import (
 )
 
 _NEVER = float("inf")
+# Events of a group that are kept for whoever debugs one; no client and no operator is shown them.
 STORY_LENGTH = 50
 
 
@@ -54,6 +55,8 @@ class Rules:
     member_bytes: int = 1 << 20
     group_bytes: int = 64 << 20
     initial_rebalance_delay: float = 0.0
+    # Looks at what is due come at least so far apart.
+    tick_interval: float = 0.005
 
 
 @dataclass(slots=True)

@@ -31,19 +31,27 @@ from headgate_common.errors import HeadgateError
 log = logging.getLogger(__name__)
 
 A = TypeVar("A", bound=Answer)
-# Ticks come at least so far apart, in seconds.
-_TICK_GAP = 0.005
 
 
 class LedGroup:
-    """`lost` is called when the catalog says that another agent leads the group."""
+    """`lost` is called when the catalog says that another agent leads the group; `in_doubt` says whether this agent
+    cannot know if it still does."""
 
-    def __init__(self, offsets: LedOffsets, rules: Rules, clock: Clock, lost: Callable[[LedGroup], None]) -> None:
+    def __init__(
+        self,
+        offsets: LedOffsets,
+        rules: Rules,
+        clock: Clock,
+        lost: Callable[[LedGroup], None],
+        in_doubt: Callable[[], bool],
+    ) -> None:
         self.name = offsets.group
         self.offsets = offsets
         self.machine = GroupMachine(rules, generation=offsets.grant.generation)
+        self._tick_interval = rules.tick_interval
         self._clock = clock
         self._told_lost = lost
+        self._in_doubt = in_doubt
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -106,11 +114,15 @@ class LedGroup:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = due
-        delay = max(_TICK_GAP, due - self._clock.monotonic())
+        delay = max(self._tick_interval, due - self._clock.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer, self._timer_at = None, float("inf")
+        if self._in_doubt():
+            # Members wait to be heard: nobody's time is over because of that.
+            self._set_timer()
+            return
         self._handle(Tick())
 
     async def _store(self, generation: int) -> None:

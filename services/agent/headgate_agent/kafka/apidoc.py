@@ -18,10 +18,15 @@ _TABLE = re.compile(r"(<!-- (apis|topic settings|refusals) -->\n)(.*?)(<!-- end 
 
 
 def apis() -> str:
-    return table(
+    return _announced() + table(
         ("request", "key", "versions", "notes"),
         [(api.name, str(api.key), f"{api.first} to {api.last}", api.note) for api in APIS.values()],
     )
+
+
+def _announced() -> str:
+    lower = [f"{api.name} (from {api.announced_first})" for api in APIS.values() if api.announced_first is not None]
+    return f"ApiVersions announces these versions, and lower ones of {', '.join(lower)}: the notes say why.\n\n"
 
 
 def topic_settings() -> str:

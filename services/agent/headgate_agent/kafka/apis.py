@@ -85,8 +85,8 @@ DELETE_RECORDS = Api(
     "delete_records",
     0,
     2,
-    "Partitions are done at once. One that is not done in the client's time, a second at least and `admin_timeout` at "
-    "most, is REQUEST_TIMED_OUT: it may have happened, and may be asked for again.",
+    "Partitions are done at once. One that is not done in the client's time, `timeout_min` at least and "
+    "`admin_timeout` at most, is REQUEST_TIMED_OUT: it may have happened, and may be asked for again.",
 )
 INIT_PRODUCER_ID = Api(
     22,
@@ -94,7 +94,8 @@ INIT_PRODUCER_ID = Api(
     "init_producer_id",
     0,
     4,
-    "Idempotence only; a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.",
+    "Idempotence only; a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. While the coordinator "
+    "is away COORDINATOR_LOAD_IN_PROGRESS, which every producer tries again.",
 )
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", "describe_configs", 1, 4, "Topics, and the few settings of a broker.")

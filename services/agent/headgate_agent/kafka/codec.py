@@ -24,14 +24,12 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
+from headgate_agent.kafka.walk import Items, Malformed, readable, skip_tags
+
 Values = Mapping[str, Any]
 
 _HEAD = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
-
-
-class Malformed(ValueError):
-    """Bytes that are no request; the message says where they go wrong."""
 
 
 class Unsupported(Exception):
@@ -64,42 +62,6 @@ def read_header(frame: memoryview) -> Header:
     return Header(api_key, version, correlation_id, client_id, end)
 
 
-def skip_tags(frame: memoryview, position: int) -> int:
-    """The position after a section of tagged fields."""
-    count, position = read_uvarint(frame, position)
-    for _ in range(count):
-        _, position = read_uvarint(frame, position)
-        size, position = read_uvarint(frame, position)
-        position += size
-        if position > len(frame):
-            raise Malformed("a tagged field goes beyond its request")
-    return position
-
-
-def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= len(frame) or shift > 28:
-            raise Malformed("a number without an end")
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 @dataclass(frozen=True, slots=True)
 class Schema:
     """One version of one request and its response."""
@@ -109,15 +71,16 @@ class Schema:
     flexible_header: bool
     flexible_response_header: bool
 
-    def body(self, frame: memoryview, header: Header) -> int:
+    def body(self, frame: memoryview, header: Header, items: Items) -> int:
         """Where the request begins, after all of its header."""
-        return skip_tags(frame, header.body) if self.flexible_header else header.body
+        return skip_tags(frame, header.body, items) if self.flexible_header else header.body
 
-    def decode(self, frame: memoryview, header: Header) -> Any:
-        position = self.body(frame, header)
+    def decode(self, frame: memoryview, header: Header, items: Items) -> Any:
+        position = self.body(frame, header, items)
+        # What follows is ignored, as Kafka does: librdkafka sends some bytes too many with Metadata.
+        body = readable(self.request_type, frame, position, items)
         try:
-            # What follows is ignored, as Kafka does: librdkafka sends some bytes too many with Metadata.
-            request, _ = entity_reader(self.request_type)(frame[position:].toreadonly(), 0)
+            request, _ = entity_reader(self.request_type)(body, 0)
         except (SerialError, ValueError, OverflowError) as error:
             raise Malformed(f"{type(error).__name__}: {error}") from error
         return request

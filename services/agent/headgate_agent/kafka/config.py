@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate_common.backoff import Backoff
 from headgate_common.config import Bytes, Seconds, section, setting
 
 DEFAULT_PORT = 9092
@@ -13,7 +14,23 @@ DEFAULT_PORT = 9092
 class KafkaLimits:
     """What one client, and all of them together, may ask of the port."""
 
-    connections: int = setting(10_000, "Connections held at once; the next is closed.", minimum=1)
+    connections: int = setting(
+        10_000,
+        "Connections held at once, TLS handshakes included; the next is closed. Fewer where the process may not have "
+        "as many open files (ulimit -n), which it says when it starts.",
+        minimum=1,
+    )
+    descriptors_kept: int = setting(
+        256, "Open files that connections of Kafka clients leave to the log and to gRPC.", minimum=16
+    )
+    accept_retry: Seconds = setting(
+        1.0,
+        "How long no connection is accepted after one could not be, because open files or memory ran out.",
+        minimum=0.01,
+    )
+    warn_interval: Seconds = setting(
+        60.0, "How often it is logged at most that connections are refused, or cannot be accepted.", minimum=0.0
+    )
     frame_bytes: Bytes = setting(
         100 * 2**20, "Longest request; a longer one closes its connection (socket.request.max.bytes).", minimum=1024
     )
@@ -22,9 +39,28 @@ class KafkaLimits:
         "Bytes of requests held for all connections; above it nothing more is read (queued.max.request.bytes).",
         minimum=2**20,
     )
+    request_items: int = setting(
+        50_000,
+        "Items that one request may have: topics, partitions, members and whatever else it lists, tagged fields too. "
+        "They take memory, and time of the event loop that all clients share. A request with more is refused where the "
+        "protocol has an error for the whole of it, else its connection is closed.",
+        minimum=100,
+    )
+    turn_items: int = setting(
+        500,
+        "After so many items of a request other clients have their turn; longer answers are written beside the event "
+        "loop.",
+        minimum=1,
+    )
     in_flight: int = setting(128, "Requests of a connection held at once; the next is not read yet.", minimum=1)
     idle: Seconds = setting(
         600.0, "A connection without a request for so long is closed (connections.max.idle.ms).", minimum=0.1
+    )
+    sweep_interval: Seconds = setting(
+        5.0,
+        "How often connections are looked over for those that are idle or stalled; a quarter of either limit where "
+        "that is shorter.",
+        minimum=0.01,
     )
     stalled: Seconds = setting(
         30.0,
@@ -32,11 +68,31 @@ class KafkaLimits:
         "off; when others wait for its memory, one that has not taken all of its answer too.",
         minimum=0.1,
     )
+    read_bytes: Bytes = setting(
+        64 * 2**10, "Most that is read from a socket at once; one buffer serves all connections.", minimum=1024
+    )
+    eager_bytes: Bytes = setting(
+        2**20,
+        "A request up to this gets its memory when it begins; a longer one as its bytes arrive, so that a length alone "
+        "costs nothing.",
+        minimum=1024,
+    )
+    write_bytes: Bytes = setting(
+        256 * 2**10,
+        "Most that a socket is given of an answer at once: what it does not take then is copied.",
+        minimum=1024,
+    )
+    held_bytes: Bytes = setting(
+        64 * 2**10, "Bytes that a socket has not taken above which it is given no more.", minimum=1024
+    )
     write_buffer: Bytes = setting(
         1 << 20, "Bytes of answers that may wait for a slow client before its next request is begun.", minimum=1024
     )
     fetch_bytes: Bytes = setting(
-        64 * 2**20, "Most bytes of records in one answer, whatever the client asks (fetch.max.bytes).", minimum=1024
+        16 * 2**20,
+        "Most bytes of records in one answer, whatever the client asks (fetch.max.bytes). Clients look at records when "
+        "the whole answer is there, and ask for more: many of this size are faster than few of 50 MB.",
+        minimum=1024,
     )
     answer_bytes: Bytes = setting(
         256 * 2**20,
@@ -47,8 +103,14 @@ class KafkaLimits:
     metadata_wait: Seconds = setting(
         5.0,
         "How long a client that asks who is there waits for an answer while nobody is known to be, as just after a "
-        "start.",
+        "start. Then it is told of all agents that are known; where none is, its connection is closed.",
         minimum=0.0,
+    )
+    timeout_min: Seconds = setting(
+        1.0,
+        "Least time that a produce or an administrative request has: clients that ask for less mean replicas, of which "
+        "there are none.",
+        minimum=0.001,
     )
     fetch_wait: Seconds = setting(60.0, "Longest that a fetch waits, whatever the client asks.", minimum=0.0)
     produce_timeout: Seconds = setting(
@@ -62,6 +124,55 @@ class KafkaLimits:
         60.0, "Longest that an administrative request may take, whatever the client asks.", minimum=0.1
     )
     drain: Seconds = setting(5.0, "Time that requests in flight have to finish when the agent stops.", minimum=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogLimits:
+    """How the coordinator is asked on behalf of clients, about topics, producers and groups."""
+
+    retry_min: Seconds = setting(
+        0.02, "Longest wait before the coordinator is asked again, the first time; it doubles.", minimum=0.001
+    )
+    retry_max: Seconds = setting(0.5, "Longest wait before it is asked again.", minimum=0.001)
+    seen_within: Seconds = setting(
+        2.0,
+        "How long the answer to a change of topics waits until this agent has heard of it too, and new partitions have "
+        "leaders, so that the client's next question finds them.",
+        minimum=0.0,
+    )
+    asked_within: Seconds = setting(
+        1.0,
+        "How long the coordinator may take to say whether there are topics that a request names and this agent has not "
+        "heard of.",
+        minimum=0.01,
+    )
+    asked_topics: int = setting(
+        100, "Topics of one request that it is asked for; of the rest is said that nobody knows yet.", minimum=1
+    )
+    absent_for: Seconds = setting(0.5, "How long it is believed that there is none.", minimum=0.0)
+    absent_topics: int = setting(10_000, "Names of topics of which that is remembered.", minimum=1)
+    defaults_for: Seconds = setting(
+        60.0,
+        "How long its defaults for settings of topics are believed, by which DescribeConfigs tells what was set.",
+        minimum=0.0,
+    )
+    look_interval: Seconds = setting(
+        0.01, "How often it is looked whether what a client waits for has been heard of.", minimum=0.001
+    )
+    producer_ids: int = setting(
+        100,
+        "Ids for idempotent producers that are fetched at once; those not given out before a restart never are.",
+        minimum=1,
+        maximum=10_000,
+    )
+
+    def __post_init__(self) -> None:
+        if self.retry_min > self.retry_max:
+            raise ValueError("retry_min: no longer than retry_max")
+
+    @property
+    def backoff(self) -> Backoff:
+        return Backoff(initial=self.retry_min, cap=self.retry_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +213,16 @@ class GroupLimits:
         "the call came late and left the group here; it is then given back. Each later than the one before; none: "
         "never.",
     )
+    tick_interval: Seconds = setting(0.005, "Least time between two looks at what is due in a group.", minimum=0.0001)
     catalog_timeout: Seconds = setting(
         10.0, "How long a call about a group to the coordinator or to another agent may take.", minimum=0.1
     )
     initial_rebalance_delay: Seconds = setting(
-        0.0,
+        0.25,
         "How long the first rebalance of an empty group waits for more members "
-        "(group.initial.rebalance.delay.ms). 0 starts single consumers at once; 3 s saves rebalances where many start "
-        "together.",
+        "(group.initial.rebalance.delay.ms). Some clients share out what they do not know yet if they are answered "
+        "before they have their metadata. 0 starts single consumers at once; 3 s, as with Kafka, saves rebalances "
+        "where many start together.",
         minimum=0.0,
     )
     metadata_bytes: int = setting(
@@ -145,4 +258,5 @@ class KafkaConfig:
         minimum=0.0,
     )
     limits: KafkaLimits = section(KafkaLimits, "How much it takes on.")
+    catalog: CatalogLimits = section(CatalogLimits, "How the coordinator is asked for clients.")
     groups: GroupLimits = section(GroupLimits, "Consumer groups.")

@@ -18,17 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headgate_agent.kafka.apis import PRODUCE
-from headgate_agent.kafka.codec import Header, Malformed, read_header
+from headgate_agent.kafka.codec import Header, read_header
 from headgate_agent.kafka.config import KafkaLimits
 from headgate_agent.kafka.outgoing import Outgoing, Reply
+from headgate_agent.kafka.walk import Malformed
 from headgate_common.clock import Clock
 
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
-_SCRATCH_BYTES = 64 * 1024
-# A frame up to this gets its memory at once; a longer one as its bytes arrive, so that a length alone costs nothing.
-_EAGER_BYTES = 1024 * 1024
+# Where memory is short a frame begins with a page, which is what the system hands out at least.
 _LEAST_BYTES = 4096
 
 # None where the protocol has no answer.
@@ -39,10 +38,19 @@ class GiveUp(Exception):
     """The connection must be closed, because the protocol has no other way to say that something is wrong."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Client:
+    """Who is at the other end of a connection."""
+
+    host: str
+    # Held while the parts of a produce are begun: those of a client keep their order, and it makes nobody else wait.
+    beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Handler(Protocol):
     """Answers one request. What goes wrong inside is an answer too; `Malformed` and `GiveUp` close the connection."""
 
-    def __call__(self, frame: memoryview, header: Header, host: str) -> Awaitable[Answer]: ...
+    def __call__(self, frame: memoryview, header: Header, client: Client) -> Awaitable[Answer]: ...
 
 
 @dataclass(slots=True)
@@ -55,10 +63,10 @@ class Budget:
     """
 
     limit: int
+    scratch: bytearray
     used: int = 0
     overdrawn_by: Connection | None = None
     waiting: dict[Connection, None] = field(default_factory=dict)
-    scratch: bytearray = field(default_factory=lambda: bytearray(_SCRATCH_BYTES))
 
     @property
     def exhausted(self) -> bool:
@@ -108,15 +116,13 @@ class Connection(asyncio.BufferedProtocol):
         limits: KafkaLimits,
         budget: Budget,
         clock: Clock,
-        opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
     ) -> None:
-        """`opened` says whether the connection may stay."""
         self._handler, self._limits, self._budget, self._clock = handler, limits, budget, clock
-        self._opened, self._closed = opened, closed
+        self._closed = closed
         self._transport: asyncio.Transport | None = None
         self._outgoing: Outgoing | None = None
-        self.host = ""
+        self._client = Client("")
         self.client_id: str | None = None
         # The beginning of a length that has not arrived whole.
         self._rest = b""
@@ -136,14 +142,17 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_since: float | None = None
         self._blocked_since: float | None = None
 
+    @property
+    def host(self) -> str:
+        return self._client.host
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer: Any = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if peer else ""
-        self._outgoing = Outgoing(transport)
-        if not self._opened(self):
-            log.warning("kafka connection refused", extra={"client": self.host, "limit": self._limits.connections})
+        self._client = Client(str(peer[0]) if peer else "")
+        self._outgoing = Outgoing(transport, self._limits)
+        if self._draining:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -215,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since = self._clock.monotonic()
 
     def _begin_frame(self, length: int, begun: bytes) -> None:
-        size = _LEAST_BYTES if self._budget.exhausted else _EAGER_BYTES
+        size = _LEAST_BYTES if self._budget.exhausted else self._limits.eager_bytes
         self._frame = bytearray(min(length, max(size, len(begun))))
         self._frame[: len(begun)] = begun
         self._filled, self._declared = len(begun), length
@@ -286,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer(self, pending: _Pending) -> None:
         try:
-            pending.answer = await self._handler(memoryview(pending.frame), pending.header, self.host)
+            pending.answer = await self._handler(memoryview(pending.frame), pending.header, self._client)
         except Malformed as error:
             header = pending.header
             self._hang_up("kafka request malformed", error=str(error), api=header.api_key, version=header.version)

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headgate_agent.groups.events import GroupRefused
 from headgate_agent.log.access import OffsetOutOfRange, UnknownPartition
-from headgate_agent.log.contract import NotAccepted, NotLeader, TooLarge
+from headgate_agent.log.contract import BadTimestamp, NotAccepted, NotLeader, TooLarge
 from headgate_agent.log.objects import ObjectStoreFailed
 from headgate_agent.log.producers import SequenceProblem, SequenceRefused
 from headgate_agent.log.record_batch import CorruptBatch
@@ -74,6 +74,8 @@ def translate(error: BaseException) -> KafkaError:
             return KafkaError(ErrorCode.offset_out_of_range, str(error))
         case CorruptBatch():
             return KafkaError(ErrorCode.corrupt_message, str(error))
+        case BadTimestamp():
+            return KafkaError(ErrorCode.invalid_timestamp, str(error))
         case NotAccepted():
             too_large = isinstance(error, TooLarge)
             return KafkaError(ErrorCode.message_too_large if too_large else ErrorCode.invalid_record, str(error))

@@ -12,7 +12,8 @@ from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.fetch_codec import FetchItem, FetchRequest, FetchResult
 from headgate_agent.kafka.leader_hints import LeaderHints
 from headgate_agent.kafka.topics import TopicNames
-from headgate_agent.log.access import AnswerRoom, Bounds, FetchedPart, FetchPart, LogAccess
+from headgate_agent.kafka.turns import Turns
+from headgate_agent.log.access import AnswerRoom, Bounds, FetchedPart, FetchPart, LogAccess, certain_bounds
 from headgate_agent.log.contract import PartitionKey
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,15 @@ class Fetch:
         results: list[FetchResult] = []
         parts: list[FetchPart] = []
         wanted: list[FetchResult] = []
+        turns = Turns(self._limits.turn_items)
         for item in request.items:
+            await turns.pass_on()
             result = FetchResult(item.topic, item.partition)
             results.append(result)
             try:
-                parts.append(FetchPart(self._key(item), item.offset, max(item.max_bytes, 0)))
+                key = self._key(item)
+                check_epoch(item.current_epoch, await certain_bounds(self._access, key))
+                parts.append(FetchPart(key, item.offset, max(item.max_bytes, 0)))
                 wanted.append(result)
             except Exception as error:
                 self._fail(result, error)
@@ -80,9 +85,7 @@ class Fetch:
         if found is None:
             by_id = isinstance(item.topic, uuid.UUID) and self._topics.find(item.topic) is None
             raise KafkaError(ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition)
-        _, key = found
-        check_epoch(item.current_epoch, self._access.bounds(key))
-        return key
+        return found[1]
 
     def _fill(self, result: FetchResult, part: FetchedPart) -> None:
         if part.bounds is not None:

@@ -11,15 +11,16 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate_agent.kafka.codec import Malformed, skip_tags
 from headgate_agent.kafka.leader_hints import LeaderHint, endpoint_tags, leader_tags
+from headgate_agent.kafka.walk import Items, Malformed, skip_tags
 from headgate_agent.kafka.wire import INT, LONG, SHORT, read_count, read_length, read_text, size, text
 
 FIRST_FLEXIBLE = 12
 # Topics are named by their id from here on.
 FIRST_WITH_IDS = 13
 _WITH_LOG_START = 5
-_WITH_SESSIONS = 7
+# From here on a response can have an error of its own, and there are sessions.
+FIRST_WITH_ERROR = _WITH_SESSIONS = 7
 _WITH_EPOCH = 9
 _WITH_RACK = 11
 _WITH_LAST_EPOCH = 12
@@ -82,15 +83,15 @@ def _item_layout(version: int) -> struct.Struct:
 _ITEMS = {version: _item_layout(version) for version in range(4, 19)}
 
 
-def read_fetch(frame: memoryview, position: int, version: int) -> FetchRequest:
+def read_fetch(frame: memoryview, position: int, version: int, items: Items) -> FetchRequest:
     try:
-        request, _ = _read(frame, position, version)
+        request, _ = _read(frame, position, version, items)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Malformed(f"fetch: {error}") from None
     return request
 
 
-def _read(frame: memoryview, position: int, version: int) -> tuple[FetchRequest, int]:
+def _read(frame: memoryview, position: int, version: int, items: Items) -> tuple[FetchRequest, int]:
     flexible = version >= FIRST_FLEXIBLE
     if version < _WITHOUT_REPLICA:
         position += 4
@@ -100,27 +101,27 @@ def _read(frame: memoryview, position: int, version: int) -> tuple[FetchRequest,
     if version >= _WITH_SESSIONS:
         session_id, session_epoch = _SESSION.unpack_from(frame, position)
         position += _SESSION.size
-    items: list[FetchItem] = []
+    found: list[FetchItem] = []
     layout = _ITEMS[version]
-    topics, position = read_count(frame, position, flexible)
+    topics, position = read_count(frame, position, flexible, items)
     for _ in range(topics):
         topic, position = _topic(frame, position, version)
-        count, position = read_count(frame, position, flexible)
+        count, position = read_count(frame, position, flexible, items)
         for _ in range(count):
-            items.append(_item(topic, layout.unpack_from(frame, position), version))
+            found.append(_item(topic, layout.unpack_from(frame, position), version))
             position += layout.size
             if flexible:
-                position = skip_tags(frame, position)
+                position = skip_tags(frame, position, items)
         if flexible:
-            position = skip_tags(frame, position)
+            position = skip_tags(frame, position, items)
     if version >= _WITH_SESSIONS:
-        position = _skip_forgotten(frame, position, version)
+        position = _skip_forgotten(frame, position, version, items)
     if version >= _WITH_RACK:
         length, position = read_length(frame, position, flexible, SHORT)
         position += max(length, 0)
     if flexible:
-        position = skip_tags(frame, position)
-    return FetchRequest(max_wait, min_bytes, max_bytes, session_id, session_epoch, items), position
+        position = skip_tags(frame, position, items)
+    return FetchRequest(max_wait, min_bytes, max_bytes, session_id, session_epoch, found), position
 
 
 def _item(topic: TopicName, values: tuple[int, ...], version: int) -> FetchItem:
@@ -133,15 +134,15 @@ def _item(topic: TopicName, values: tuple[int, ...], version: int) -> FetchItem:
     return FetchItem(topic, values[0], -1, values[1], -1, values[-1])
 
 
-def _skip_forgotten(frame: memoryview, position: int, version: int) -> int:
+def _skip_forgotten(frame: memoryview, position: int, version: int, items: Items) -> int:
     flexible = version >= FIRST_FLEXIBLE
-    topics, position = read_count(frame, position, flexible)
+    topics, position = read_count(frame, position, flexible, items)
     for _ in range(topics):
         _, position = _topic(frame, position, version)
-        count, position = read_count(frame, position, flexible)
+        count, position = read_count(frame, position, flexible, items)
         position += 4 * count
         if flexible:
-            position = skip_tags(frame, position)
+            position = skip_tags(frame, position, items)
     return position
 
 

@@ -28,6 +28,7 @@ from headgate_agent.kafka.config import GroupLimits
 from headgate_agent.kafka.errors import translate
 from headgate_agent.kafka.request import Request
 from headgate_agent.kafka.topics import TopicNames
+from headgate_agent.kafka.turns import Turns
 from headgate_common.ids import Ids
 from headgate_common.tls import split_address
 
@@ -38,6 +39,8 @@ _MANY_LEAVE_FROM = 3
 _MANY_GROUPS_FROM = 8
 _SAYS_NOT_FOUND_FROM = 6
 _CLASSIC = "classic"
+# To look at a group takes about as long as so many other items.
+_GROUP_ITEMS = 20
 
 
 def code_of(refusal: Refusal | None) -> ErrorCode:
@@ -51,7 +54,11 @@ class GroupApi:
     async def find_coordinator(self, request: Request) -> Values:
         single = request.get("key", None)
         keys: Sequence[str] = request.get("coordinator_keys", ()) if single is None else (single,)
-        found = [self._coordinator(key, request.get("key_type", _GROUP_KEY)) for key in keys]
+        found: list[dict[str, Any]] = []
+        turns = request.turns()
+        for key in keys:
+            await turns.pass_on()
+            found.append(self._coordinator(key, request.get("key_type", _GROUP_KEY)))
         return {"coordinators": found, **(found[0] if single is not None else {})}
 
     def _coordinator(self, key: str, key_type: int) -> dict[str, Any]:
@@ -104,7 +111,7 @@ class GroupApi:
 
     async def sync_group(self, request: Request) -> Values:
         body = request.body
-        led = self._groups.known(body.group_id)
+        led = await self._groups.known(body.group_id)
         sync = Sync(
             led.next_request(),
             body.member_id,
@@ -124,13 +131,13 @@ class GroupApi:
 
     async def heartbeat(self, request: Request) -> Values:
         body = request.body
-        led = self._groups.known(body.group_id)
+        led = await self._groups.known(body.group_id)
         beat = Beat(led.next_request(), body.member_id, request.get("group_instance_id", None), body.generation_id)
         answer = await led.ask(beat, Beaten)
         return {"error_code": code_of(answer.refusal)}
 
     async def leave_group(self, request: Request) -> Values:
-        led = self._groups.known(request.body.group_id)
+        led = await self._groups.known(request.body.group_id)
         if request.version >= _MANY_LEAVE_FROM:
             members = [(one.member_id, one.group_instance_id) for one in request.body.members]
         else:
@@ -150,9 +157,12 @@ class GroupApi:
         offsets: list[log.GroupOffset] = []
         answers: list[dict[str, Any]] = []
         entries: dict[tuple[str, int], dict[str, Any]] = {}
+        turns = request.turns()
         for topic in body.topics:
+            await turns.pass_on()
             partitions: list[dict[str, Any]] = []
             for one in topic.partitions:
+                await turns.pass_on()
                 code = self._check_offset(topic.name, one)
                 entry: dict[str, Any] = {"partition_index": one.partition_index, "error_code": code}
                 partitions.append(entry)
@@ -185,10 +195,11 @@ class GroupApi:
 
     async def offset_fetch(self, request: Request) -> Values:
         if request.version < _MANY_GROUPS_FROM:
-            return await self._offsets(request.body.group_id, request.body.topics)
-        return {"groups": [await self._offsets(one.group_id, one.topics) for one in request.body.groups]}
+            return await self._offsets(request.body.group_id, request.body.topics, request.turns())
+        turns = request.turns()
+        return {"groups": [await self._offsets(one.group_id, one.topics, turns) for one in request.body.groups]}
 
-    async def _offsets(self, group: str, topics: Any) -> dict[str, Any]:
+    async def _offsets(self, group: str, topics: Any, turns: Turns) -> dict[str, Any]:
         answer: dict[str, Any] = {"group_id": group, "topics": []}
         try:
             stored = {(one.topic, one.partition): one for one in await self._groups.read_offsets(group)}
@@ -203,14 +214,21 @@ class GroupApi:
         else:
             for one in topics:
                 wanted.setdefault(one.name, []).extend(one.partition_indexes)
-        answer["topics"] = [
-            {"name": topic, "partitions": [_offset(stored.get((topic, index)), index, code) for index in indexes]}
-            for topic, indexes in wanted.items()
-        ]
+        for topic, indexes in wanted.items():
+            partitions: list[dict[str, Any]] = []
+            for index in indexes:
+                await turns.pass_on()
+                partitions.append(_offset(stored.get((topic, index)), index, code))
+            answer["topics"].append({"name": topic, "partitions": partitions})
         return answer
 
     async def describe_groups(self, request: Request) -> Values:
-        return {"groups": [await self._described(group, request.version) for group in request.body.groups]}
+        turns = request.turns()
+        groups: list[dict[str, Any]] = []
+        for group in request.body.groups:
+            await turns.pass_on(_GROUP_ITEMS)
+            groups.append(await self._described(group, request.version))
+        return {"groups": groups}
 
     async def _described(self, group: str, version: int) -> dict[str, Any]:
         try:
@@ -249,7 +267,9 @@ class GroupApi:
 
     async def delete_groups(self, request: Request) -> Values:
         results: list[dict[str, Any]] = []
+        turns = request.turns()
         for group in request.body.groups_names:
+            await turns.pass_on(_GROUP_ITEMS)
             code = ErrorCode.none
             try:
                 await self._groups.delete(group)

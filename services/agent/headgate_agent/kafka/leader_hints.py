@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate_agent.kafka.codec import uvarint
+from headgate_agent.kafka.walk import uvarint
 from headgate_agent.log.access import ClusterView
 from headgate_agent.log.contract import PartitionKey
 from headgate_common.tls import split_address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -11,15 +12,19 @@ from headgate.log import v1 as log
 from headgate_agent.kafka.admin import Admin
 from headgate_agent.kafka.apis import APIS
 from headgate_agent.kafka.brokers import NO_NODE, Brokers
-from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Values
 from headgate_agent.kafka.config import KafkaConfig
-from headgate_agent.kafka.errors import translate
-from headgate_agent.kafka.request import Request
+from headgate_agent.kafka.connection import GiveUp
+from headgate_agent.kafka.errors import KafkaError, translate
+from headgate_agent.kafka.lookup import Lookup
+from headgate_agent.kafka.request import Deadline, Request
 from headgate_agent.kafka.topics import TopicNames, topic_id, valid_name
 from headgate_agent.log.access import ClusterView, Peer
 from headgate_agent.log.contract import PartitionKey
 from headgate_common.tls import split_address
+
+# Before, topics are asked for by their names only, though the schemas of 10 and 11 have ids.
+_WITH_IDS = 12
 
 
 def api_versions(error_code: ErrorCode = ErrorCode.none) -> Values:
@@ -41,12 +46,12 @@ class Metadata:
         view: ClusterView,
         brokers: Brokers,
         topics: TopicNames,
+        lookup: Lookup,
         admin: Admin,
-        catalog: TopicCatalog,
         config: KafkaConfig,
     ) -> None:
         self._agent, self._view, self._brokers, self._topics = agent, view, brokers, topics
-        self._admin, self._catalog, self._config = admin, catalog, config
+        self._lookup, self._admin, self._config = lookup, admin, config
 
     async def api_versions(self, request: Request) -> Values:
         return api_versions()
@@ -54,12 +59,25 @@ class Metadata:
     async def metadata(self, request: Request) -> Values:
         wanted = request.body.topics
         everything = wanted is None or (request.version == 0 and not wanted)
-        if everything:
-            found = [self._topic(topic) for topic in self._view.topics() if not topic.internal]
-        else:
-            creates = self._config.auto_create and request.get("allow_auto_topic_creation", True)
-            found = [await self._asked(one, creates) for one in wanted]
+        turns = request.turns()
+        # First, because it may wait: the topics are then those that are known with whoever is there.
         controller = await self._controller()
+        found: list[dict[str, Any]] = []
+        if everything:
+            for topic in tuple(self._view.topics()):
+                if not topic.internal:
+                    await turns.pass_on(topic.partitions)
+                    found.append(self._topic(topic))
+        else:
+            if request.version < _WITH_IDS:
+                _check_named(wanted)
+            creates = self._config.auto_create and request.get("allow_auto_topic_creation", True)
+            deadline = Deadline.after(self._config.limits.auto_create_timeout) if creates else None
+            doubtful = await self._lookup.doubtful(one.name for one in wanted if one.name is not None)
+            # Each once, however often it is named, as Kafka does: an answer is many times as long as a name.
+            for one in dict.fromkeys(wanted):
+                found.append(entry := await self._asked(one, doubtful, deadline))
+                await turns.pass_on(1 + len(entry.get("partitions", ())))
         return {
             "brokers": [{"node_id": peer.node_id, **_address(peer)} for peer in self._brokers.listed()],
             "cluster_id": self._config.cluster_id,
@@ -78,26 +96,28 @@ class Metadata:
         }
 
     async def _controller(self) -> int:
-        return await self._brokers.controller(self._agent, self._config.limits.metadata_wait)
+        """GiveUp where no broker is known: to be told of none would cost clients all that they know (`brokers.py`), so
+        they are sent to ask another agent, or again."""
+        controller = await self._brokers.controller(self._agent, self._config.limits.metadata_wait)
+        if controller == NO_NODE:
+            raise GiveUp("no broker is known yet")
+        return controller
 
-    async def _asked(self, wanted: Any, creates: bool) -> dict[str, Any]:
+    async def _asked(self, wanted: Any, doubtful: Container[str], creating: Deadline | None) -> dict[str, Any]:
         name = wanted.name
         if name is None:
             return self._by_id(wanted.topic_id)
+        topic = self._view.topic(name)
+        if topic is not None:
+            return self._topic(topic)
         if not valid_name(name):
             return {"error_code": ErrorCode.invalid_topic_exception, "name": name}
-        topic = self._view.topic(name)
-        if topic is None:
-            certain = await self._catalog.catch_up(name)
-            topic = self._view.topic(name)
-            if topic is None and not certain:
-                # To say that it is not there would make clients give up on it.
-                return {"error_code": ErrorCode.leader_not_available, "name": name}
-        if topic is None and creates:
-            return await self._created(name)
-        if topic is None:
-            return {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
-        return self._topic(topic)
+        if name in doubtful:
+            # To say that it is not there would make clients give up on it.
+            return {"error_code": ErrorCode.leader_not_available, "name": name}
+        if creating is not None:
+            return await self._created(name, creating)
+        return {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
 
     def _by_id(self, identity: uuid.UUID | None) -> dict[str, Any]:
         topic = self._topics.find(identity) if identity is not None else None
@@ -105,14 +125,17 @@ class Metadata:
             return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": identity}
         return self._topic(topic)
 
-    async def _created(self, name: str) -> dict[str, Any]:
+    async def _created(self, name: str, deadline: Deadline) -> dict[str, Any]:
         request = log.CreateTopicRequest(name=name, partitions=self._config.auto_create_partitions)
         try:
-            await self._admin.create(request, self._config.limits.auto_create_timeout)
+            await self._admin.create(request, deadline)
         except Exception as error:
-            refused = translate(error)
-            if refused.code is not ErrorCode.topic_already_exists:
-                return {"error_code": refused.code, "name": name}
+            code = translate(error).code
+            if code is ErrorCode.request_timed_out:
+                # Which clients do not expect here.
+                code = ErrorCode.leader_not_available
+            if code is not ErrorCode.topic_already_exists:
+                return {"error_code": code, "name": name}
         # Its partitions get their leaders in a moment: the client asks again.
         topic = self._view.topic(name)
         return {"error_code": ErrorCode.leader_not_available, "name": name} if topic is None else self._topic(topic)
@@ -143,6 +166,12 @@ class Metadata:
             "replica_nodes": [node],
             "isr_nodes": [node],
         }
+
+
+def _check_named(wanted: Iterable[Any]) -> None:
+    for one in wanted:
+        if one.name is None or getattr(one, "topic_id", None) is not None:
+            raise KafkaError(ErrorCode.invalid_request, f"topics are asked for by id from version {_WITH_IDS} on")
 
 
 def _address(peer: Peer) -> dict[str, Any]:

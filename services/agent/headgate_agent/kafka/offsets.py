@@ -16,7 +16,7 @@ from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.fetch import check_epoch
 from headgate_agent.kafka.request import Request
 from headgate_agent.kafka.topics import TopicNames
-from headgate_agent.log.access import LogAccess
+from headgate_agent.log.access import LogAccess, certain_bounds
 from headgate_agent.log.contract import PartitionKey
 
 log = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ class Offsets:
                 raise KafkaError(ErrorCode.unsupported_version)
             return await self._list_one(key, item)
 
-        return {"topics": await self._each(request.body.topics, "name", "partition_index", one)}
+        return {"topics": await self._each(request, "name", "partition_index", one)}
 
     async def _list_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
-        bounds = self._access.bounds(key)
+        bounds = await certain_bounds(self._access, key)
         check_epoch(getattr(item, "current_leader_epoch", -1), bounds)
         if item.timestamp == LATEST:
             return {"offset": bounds.high_watermark, "leader_epoch": bounds.epoch}
@@ -63,46 +63,59 @@ class Offsets:
         return {"offset": found.offset, "timestamp": found.timestamp, "leader_epoch": found.epoch}
 
     async def offset_for_leader_epoch(self, request: Request) -> Values:
-        return {"topics": await self._each(request.body.topics, "topic", "partition", self._epoch_one)}
+        return {"topics": await self._each(request, "topic", "partition", self._epoch_one)}
 
     async def _epoch_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
-        check_epoch(item.current_leader_epoch, self._access.bounds(key))
+        check_epoch(item.current_leader_epoch, await certain_bounds(self._access, key))
         epoch, end = self._access.epoch_end(key, item.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end}
 
     async def delete_records(self, request: Request) -> Values:
         """All partitions at once, so that one whose records cannot be uploaded now takes no time from the others. What
         is not done in the client's time is REQUEST_TIMED_OUT: it may have happened, and may be asked for again."""
-        until = asyncio.get_running_loop().time() + request.within(self._limits.admin_timeout)
+        until = asyncio.get_running_loop().time() + request.within(self._limits)
 
         async def one(key: PartitionKey, item: Any) -> dict[str, Any]:
             async with asyncio.timeout_at(until):
                 return await self._delete_one(key, item)
 
-        async def all_of(topic: Any) -> dict[str, Any]:
-            asked = (self._one(topic.name, item, "partition_index", one, low_watermark=-1) for item in topic.partitions)
-            return {"name": topic.name, "partitions": await asyncio.gather(*asked)}
-
-        return {"topics": await asyncio.gather(*map(all_of, request.body.topics))}
+        begun: list[tuple[str, list[asyncio.Task[dict[str, Any]]]]] = []
+        turns = request.turns()
+        async with asyncio.TaskGroup() as tasks:
+            for topic in request.body.topics:
+                await turns.pass_on()
+                begun.append((topic.name, []))
+                for item in topic.partitions:
+                    await turns.pass_on()
+                    deleting = self._one(topic.name, item, "partition_index", one, low_watermark=-1)
+                    begun[-1][1].append(tasks.create_task(deleting))
+        return {
+            "topics": [{"name": name, "partitions": [task.result() for task in deleted]} for name, deleted in begun]
+        }
 
     async def _delete_one(self, key: PartitionKey, item: Any) -> dict[str, Any]:
         topic = self._topics.find_uid(key.topic_uid)
         if topic is not None and topic.internal:
             raise KafkaError(ErrorCode.topic_authorization_failed)
-        before = self._access.bounds(key).high_watermark if item.offset == TO_THE_END else item.offset
+        before: int = item.offset
+        if before == TO_THE_END:
+            before = (await certain_bounds(self._access, key)).high_watermark
         if before < 0:
             raise KafkaError(ErrorCode.offset_out_of_range)
         return {"low_watermark": await self._access.delete_records(key, before)}
 
-    async def _each(self, topics: Any, name: str, index: str, call: PartitionCall) -> list[dict[str, Any]]:
+    async def _each(self, request: Request, name: str, index: str, call: PartitionCall) -> list[dict[str, Any]]:
         """Asks for each partition of each topic, one after the other."""
-        return [
-            {
-                name: getattr(topic, name),
-                "partitions": [await self._one(getattr(topic, name), item, index, call) for item in topic.partitions],
-            }
-            for topic in topics
-        ]
+        answers: list[dict[str, Any]] = []
+        turns = request.turns()
+        for topic in request.body.topics:
+            await turns.pass_on()
+            partitions: list[dict[str, Any]] = []
+            for item in topic.partitions:
+                await turns.pass_on()
+                partitions.append(await self._one(getattr(topic, name), item, index, call))
+            answers.append({name: getattr(topic, name), "partitions": partitions})
+        return answers
 
     async def _one(self, topic: str, item: Any, index: str, call: PartitionCall, **absent: int) -> dict[str, Any]:
         """The answer for one partition; `absent` is what it says where there is an error."""

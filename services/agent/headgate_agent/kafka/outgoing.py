@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headgate_agent.kafka.config import KafkaLimits
 from headgate_agent.log.answer_memory import Share
 
 _LENGTH = struct.Struct(">i")
-# Buffers below this are joined before they are written.
+# Buffers below this are joined before they are written. No setting: to copy them takes less than a call of the system,
+# here as anywhere.
 _JOIN_BYTES = 32 * 1024
-_PIECE_BYTES = 256 * 1024
-# What a transport may hold back; it pauses above, and resumes below a quarter of it.
-_HELD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,16 @@ class _Held:
 
 
 class Outgoing:
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: asyncio.Transport, limits: KafkaLimits) -> None:
+        self._transport, self._piece = transport, limits.write_bytes
         self._pieces: deque[memoryview] = deque()
         self._held: deque[_Held] = deque()
         self._paused = False
         self._given = 0
         # Bytes that the transport has not been given yet.
         self.waiting = 0
-        transport.set_write_buffer_limits(high=_HELD_BYTES)
+        # It pauses above that, and resumes below a quarter of it.
+        transport.set_write_buffer_limits(high=limits.held_bytes)
 
     @property
     def needed_since(self) -> float | None:
@@ -93,7 +93,7 @@ class Outgoing:
 
     def _put(self, buffer: bytes | bytearray | memoryview) -> None:
         view = memoryview(buffer)
-        self._pieces.extend(view[at : at + _PIECE_BYTES] for at in range(0, len(view), _PIECE_BYTES))
+        self._pieces.extend(view[at : at + self._piece] for at in range(0, len(view), self._piece))
         self.waiting += len(view)
 
     def _write(self) -> None:

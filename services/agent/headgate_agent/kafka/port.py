@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -17,10 +16,11 @@ from headgate_agent.groups.machine import Rules
 from headgate_agent.kafka.catalog import TopicCatalog
 from headgate_agent.kafka.codec import Header
 from headgate_agent.kafka.config import GroupLimits, KafkaConfig
-from headgate_agent.kafka.connection import Answer
+from headgate_agent.kafka.connection import Answer, Client
 from headgate_agent.kafka.listener import Listener
 from headgate_agent.kafka.service import KafkaService
 from headgate_agent.log.access import ClusterView, LogAccess
+from headgate_agent.log.certainty import Certainty
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Transport
 from headgate_common.ids import Ids
@@ -38,6 +38,7 @@ def rules_of(limits: GroupLimits) -> Rules:
         member_bytes=limits.member_bytes,
         group_bytes=limits.group_bytes,
         initial_rebalance_delay=limits.initial_rebalance_delay,
+        tick_interval=limits.tick_interval,
     )
 
 
@@ -47,20 +48,24 @@ def timings_of(limits: GroupLimits) -> GroupTimings:
     )
 
 
+def asking(caller: Caller, clock: Clock, source: random.Random, config: KafkaConfig) -> Asking:
+    return Asking(caller, clock, source, config.catalog.backoff)
+
+
 def make_groups(
     agent: str,
     view: ClusterView,
     caller: Caller,
-    session: Callable[[], str | None],
+    certainty: Certainty,
     config: KafkaConfig,
     *,
     clock: Clock,
     source: random.Random,
 ) -> Groups:
-    """`session` is this agent's session while it is certainly alive, else None."""
+    """`certainty` is of this agent's session."""
     limits = config.groups
-    catalog = GroupCatalog(Asking(caller, clock, source), limits.catalog_timeout)
-    return Groups(agent, view, catalog, session, rules_of(limits), clock, timings_of(limits))
+    catalog = GroupCatalog(asking(caller, clock, source, config), limits.catalog_timeout)
+    return Groups(agent, view, catalog, certainty, rules_of(limits), clock, timings_of(limits))
 
 
 def make_offsets(agent: str, groups: Groups, transport: Transport, config: KafkaConfig) -> ForwardedOffsets:
@@ -79,14 +84,15 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext | None:
 
 class KafkaPort:
     """Life: `bind` takes the address, before the agent registers, because it tells it; `start` answers clients, once
-    there is a log; `close` lets requests in flight finish. `groups.run()` is to be supervised beside it, and
-    `groups.leave()` called before the agent's session ends."""
+    there is a log; `close` lets requests in flight finish. `run` is to be supervised from `bind` on, `groups.run()`
+    beside it, and `groups.leave()` called before the agent's session ends."""
 
     def __init__(self, config: KafkaConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
         self._listener: Listener | None = None
         self._service: KafkaService | None = None
         self._ready = asyncio.Event()
+        self._tls = False
         # Where it listens and what clients are told; known after `bind`.
         self.bound = ""
         self.advertised = ""
@@ -94,11 +100,16 @@ class KafkaPort:
     async def bind(self, context: ssl.SSLContext | None = None) -> str:
         """Takes the address; requests wait until `start`. Answers what other agents and clients are to be told. With
         `context`, clients must use TLS."""
+        self._tls = context is not None
         host, port = split_address(self._config.listen)
         self._listener = Listener(self._answer, self._config.limits, self._clock)
         self.bound = join_address(*await self._listener.start(host, port, context))
         self.advertised = advertised(self._config.advertise, self.bound)
         return self.advertised
+
+    async def run(self) -> None:
+        """Cuts off clients that are idle or stall, until it is cancelled."""
+        await self.listener.run()
 
     def start(
         self,
@@ -111,8 +122,13 @@ class KafkaPort:
         source: random.Random,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        catalog = TopicCatalog(Asking(caller, self._clock, source), access.view, ids, self._clock)
-        self._service = KafkaService(agent, access, groups, catalog, self._config, ids, self._clock, registry)
+        config = self._config
+        catalog = TopicCatalog(
+            asking(caller, self._clock, source, config), access.view, ids, self._clock, config.catalog
+        )
+        self._service = KafkaService(
+            agent, access, groups, catalog, self._config, ids, self._clock, registry, tls=self._tls
+        )
         if registry is not None:
             self._publish(registry, self._service)
         self._ready.set()
@@ -136,13 +152,15 @@ class KafkaPort:
     async def close(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+        if self._service is not None:
+            self._service.close()
 
     @property
     def listener(self) -> Listener:
         assert self._listener is not None, "bind comes first"
         return self._listener
 
-    async def _answer(self, frame: memoryview, header: Header, host: str) -> Answer:
+    async def _answer(self, frame: memoryview, header: Header, client: Client) -> Answer:
         await self._ready.wait()
         assert self._service is not None
-        return await self._service(frame, header, host)
+        return await self._service(frame, header, client)

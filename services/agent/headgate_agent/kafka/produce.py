@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from kio.schema.errors import ErrorCode
 
 from headgate_agent.kafka.config import KafkaLimits
-from headgate_agent.kafka.connection import GiveUp
+from headgate_agent.kafka.connection import Client, GiveUp
 from headgate_agent.kafka.errors import KafkaError, translate
 from headgate_agent.kafka.leader_hints import LeaderHints
 from headgate_agent.kafka.produce_codec import ProducePart, ProduceRequest, ProduceResult
 from headgate_agent.kafka.topics import TopicNames
+from headgate_agent.kafka.turns import Turns
 from headgate_agent.log.access import LogAccess
 from headgate_agent.log.contract import PartitionKey
 
@@ -21,28 +22,47 @@ log = logging.getLogger(__name__)
 
 NO_ACKS = 0
 _ACKS = (-1, NO_ACKS, 1)
-# Clients that ask for less mean replicas, which there are none of.
-_LEAST_SECONDS = 1.0
+# To begin with an append takes about as long as so many other items.
+_PART_ITEMS = 20
 
 
 class Produce:
     def __init__(self, access: LogAccess, topics: TopicNames, hints: LeaderHints, limits: KafkaLimits) -> None:
         self._access, self._topics, self._hints, self._limits = access, topics, hints, limits
 
-    async def __call__(self, request: ProduceRequest) -> list[ProduceResult]:
+    async def __call__(self, request: ProduceRequest, client: Client) -> list[ProduceResult]:
         """In the order of the request. `GiveUp` if something failed and the client wants no answer."""
         if request.transactional_id is not None:
             raise KafkaError(ErrorCode.transactional_id_authorization_failed, "transactions are not supported")
         if request.acks not in _ACKS:
             raise KafkaError(ErrorCode.invalid_required_acks, f"acks = {request.acks}")
-        # One task each, also where there is only one: tasks begin in the order in which they are made, over all
-        # requests of a connection, and so do appends.
-        tasks = [asyncio.ensure_future(self._append(part)) for part in request.parts]
+        tasks = await self._begin(request.parts, client)
         await _settle(tasks, self._timeout(request))
-        results = [await self._result(part, task) for part, task in zip(request.parts, tasks, strict=True)]
+        turns = Turns(self._limits.turn_items)
+        results: list[ProduceResult] = []
+        for part, task in zip(request.parts, tasks, strict=True):
+            await turns.pass_on()
+            results.append(await self._result(part, task))
         if request.acks == NO_ACKS and (failed := next((one for one in results if one.error_code), None)):
             raise GiveUp(f"{failed.topic}/{failed.partition}: {ErrorCode(failed.error_code).name}: {failed.message}")
         return results
+
+    async def _begin(self, parts: Sequence[ProducePart], client: Client) -> list[asyncio.Task[ProduceResult]]:
+        """One task each, also where there is only one: tasks begin in the order in which they are made, over all
+        requests of a connection, and so do appends. So one that lets others have their turn between its parts goes
+        before those that came later."""
+        tasks: list[asyncio.Task[ProduceResult]] = []
+        turns = Turns(self._limits.turn_items)
+        async with client.beginning:
+            try:
+                for part in parts:
+                    tasks.append(asyncio.ensure_future(self._append(part)))
+                    await turns.pass_on(_PART_ITEMS)
+            except BaseException:
+                for task in tasks:
+                    task.cancel()
+                raise
+        return tasks
 
     async def _result(self, part: ProducePart, task: asyncio.Task[ProduceResult]) -> ProduceResult:
         if task.cancelled():
@@ -60,7 +80,9 @@ class Produce:
     def _timeout(self, request: ProduceRequest) -> float:
         """Seconds. Who wants no answer does not know that it came too late."""
         most = self._limits.produce_timeout
-        return most if request.acks == NO_ACKS else min(max(request.timeout_ms / 1000, _LEAST_SECONDS), most)
+        if request.acks == NO_ACKS:
+            return most
+        return min(max(request.timeout_ms / 1000, self._limits.timeout_min), most)
 
     async def _append(self, part: ProducePart) -> ProduceResult:
         try:

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate_agent.kafka.codec import Malformed, skip_tags
 from headgate_agent.kafka.leader_hints import LeaderHint, endpoint_tags, leader_tags
+from headgate_agent.kafka.walk import Items, Malformed, skip_tags
 from headgate_agent.kafka.wire import INT, LONG, read_count, read_length, read_text, size, text
 
 FIRST_FLEXIBLE = 9
@@ -51,34 +51,34 @@ class ProduceResult:
     leader: LeaderHint | None = None
 
 
-def read_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
+def read_produce(frame: memoryview, position: int, version: int, items: Items) -> ProduceRequest:
     try:
-        request, _ = _read(frame, position, version >= FIRST_FLEXIBLE)
+        request, _ = _read(frame, position, version >= FIRST_FLEXIBLE, items)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Malformed(f"produce: {error}") from None
     return request
 
 
-def _read(frame: memoryview, position: int, flexible: bool) -> tuple[ProduceRequest, int]:
+def _read(frame: memoryview, position: int, flexible: bool, items: Items) -> tuple[ProduceRequest, int]:
     transactional_id, position = read_text(frame, position, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topics, position = read_count(frame, position + _ACKS_TIMEOUT.size, flexible)
+    topics, position = read_count(frame, position + _ACKS_TIMEOUT.size, flexible, items)
     parts: list[ProducePart] = []
     for _ in range(topics):
         topic, position = read_text(frame, position, flexible)
         if topic is None:
             raise Malformed("a topic without a name")
-        count, position = read_count(frame, position, flexible)
+        count, position = read_count(frame, position, flexible, items)
         for _ in range(count):
             (index,) = INT.unpack_from(frame, position)
             records, position = _bytes(frame, position + 4, flexible)
             if flexible:
-                position = skip_tags(frame, position)
+                position = skip_tags(frame, position, items)
             parts.append(ProducePart(topic, index, records))
         if flexible:
-            position = skip_tags(frame, position)
+            position = skip_tags(frame, position, items)
     if flexible:
-        position = skip_tags(frame, position)
+        position = skip_tags(frame, position, items)
     return ProduceRequest(transactional_id, acks, timeout_ms, parts), position
 
 

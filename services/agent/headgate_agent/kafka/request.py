@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from headgate_agent.kafka.codec import Header, milliseconds
+from kio.schema.errors import ErrorCode
 
-# Clients that ask for less mean replicas, which there are none of.
-_LEAST_SECONDS = 1.0
+from headgate_agent.kafka.codec import Header, milliseconds
+from headgate_agent.kafka.config import KafkaLimits
+from headgate_agent.kafka.errors import KafkaError
+from headgate_agent.kafka.turns import USUAL, Turns
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When the time of a request is up, by the event loop's clock. What a request asks for one after the other shares
+    it: its client waits for all of it."""
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(asyncio.get_running_loop().time() + seconds)
+
+    def left(self) -> float:
+        """Seconds; REQUEST_TIMED_OUT if there are none."""
+        left = self.at - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise KafkaError(ErrorCode.request_timed_out, "the request's time was up before this was begun")
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +40,11 @@ class Request:
     header: Header
     body: Any
     host: str
+    # After so many items others have their turn.
+    turn_items: int = USUAL
+
+    def turns(self) -> Turns:
+        return Turns(self.turn_items)
 
     @property
     def version(self) -> int:
@@ -27,6 +54,10 @@ class Request:
         """A field that not every version has."""
         return getattr(self.body, name, default)
 
-    def within(self, most: float) -> float:
-        """Seconds that it may take: as its client asks, a second at least, and never more than `most`."""
-        return min(max(milliseconds(self.body.timeout) / 1000, _LEAST_SECONDS), most)
+    def within(self, limits: KafkaLimits) -> float:
+        """Seconds that an administrative request may take: as its client asks, within the limits."""
+        return min(max(milliseconds(self.body.timeout) / 1000, limits.timeout_min), limits.admin_timeout)
+
+    def deadline(self, limits: KafkaLimits) -> Deadline:
+        """When the time of an administrative request is up."""
+        return Deadline.after(self.within(limits))

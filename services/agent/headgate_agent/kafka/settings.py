@@ -13,20 +13,24 @@ from headgate_agent.kafka.errors import KafkaError
 
 # Kafka's numbers for the types of values.
 _STRING, _INT, _LONG = 2, 3, 5
+# And for where a value comes from: it is the topic's own, stands in the agent's configuration, is the default.
+OF_TOPIC, OF_BROKER, BY_DEFAULT = 1, 4, 5
 _FOREVER = -1
 _DURABILITY_PREFIX = "DURABILITY_"
+_GROUP_LENGTH = 63
+GROUP = "headgate.group"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """`field` is that of TopicSettings."""
+    """`field` is what AlterTopic calls it, unless it is `fixed`. `read` puts a value into the creation of a topic."""
 
     name: str
     field: str
     kafka_type: int
     documentation: str
-    show: Callable[[log.TopicSettings], str]
-    read: Callable[[log.TopicSettings, str], None]
+    show: Callable[[log.Topic], str]
+    read: Callable[[log.CreateTopicRequest, str], None]
     fixed: bool = False
 
 
@@ -40,32 +44,32 @@ class FixedSetting:
 
 
 def _milliseconds(field: str, *, zero_is_forever: bool) -> tuple[Callable[..., str], Callable[..., None]]:
-    def show(settings: log.TopicSettings) -> str:
-        span: Duration = getattr(settings, field)
+    def show(topic: log.Topic) -> str:
+        span: Duration = getattr(topic.settings, field)
         value = span.ToMilliseconds()
         return str(_FOREVER if zero_is_forever and value == 0 else value)
 
-    def read(settings: log.TopicSettings, text: str) -> None:
+    def read(wanted: log.CreateTopicRequest, text: str) -> None:
         value = _whole(text)
         if zero_is_forever and value == _FOREVER:
             value = 0
         elif zero_is_forever and value == 0:
             raise ValueError("0 would delete everything; -1 keeps records for good")
-        getattr(settings, field).FromMilliseconds(value)
+        getattr(wanted.settings, field).FromMilliseconds(value)
 
     return show, read
 
 
 def _number(field: str, *, zero_is_forever: bool) -> tuple[Callable[..., str], Callable[..., None]]:
-    def show(settings: log.TopicSettings) -> str:
-        value: int = getattr(settings, field)
+    def show(topic: log.Topic) -> str:
+        value: int = getattr(topic.settings, field)
         return str(_FOREVER if zero_is_forever and value == 0 else value)
 
-    def read(settings: log.TopicSettings, text: str) -> None:
+    def read(wanted: log.CreateTopicRequest, text: str) -> None:
         value = _whole(text)
         if zero_is_forever and value == 0:
             raise ValueError("0 would delete everything; -1 keeps records for good")
-        setattr(settings, field, 0 if zero_is_forever and value == _FOREVER else value)
+        setattr(wanted.settings, field, 0 if zero_is_forever and value == _FOREVER else value)
 
     return show, read
 
@@ -80,15 +84,25 @@ def _whole(text: str) -> int:
     return value
 
 
-def _show_durability(settings: log.TopicSettings) -> str:
-    return log.Durability.Name(settings.durability).removeprefix(_DURABILITY_PREFIX)
+def _show_durability(topic: log.Topic) -> str:
+    return log.Durability.Name(topic.settings.durability).removeprefix(_DURABILITY_PREFIX)
 
 
-def _read_durability(settings: log.TopicSettings, text: str) -> None:
+def _read_durability(wanted: log.CreateTopicRequest, text: str) -> None:
     choices = {name.removeprefix(_DURABILITY_PREFIX): number for name, number in log.Durability.items() if number}
     if text.upper() not in choices:
         raise ValueError(f"it is one of {', '.join(choices)}")
-    settings.durability = choices[text.upper()]
+    wanted.settings.durability = choices[text.upper()]
+
+
+def _show_group(topic: log.Topic) -> str:
+    return topic.group
+
+
+def _read_group(wanted: log.CreateTopicRequest, text: str) -> None:
+    if not 0 < len(text) <= _GROUP_LENGTH:
+        raise ValueError(f"the name of a group of agents is expected, of 1 to {_GROUP_LENGTH} characters")
+    wanted.group = text
 
 
 SETTINGS: Mapping[str, TopicSetting] = {
@@ -140,6 +154,16 @@ SETTINGS: Mapping[str, TopicSetting] = {
             fixed=True,
         ),
         TopicSetting(
+            GROUP,
+            "group",
+            _STRING,
+            "The group of agents that lead it; that of the agent which is asked to create it, unless named. Fixed at "
+            "creation.",
+            _show_group,
+            _read_group,
+            fixed=True,
+        ),
+        TopicSetting(
             "headgate.linger.ms",
             "linger",
             _LONG,
@@ -148,6 +172,9 @@ SETTINGS: Mapping[str, TopicSetting] = {
         ),
     )
 }
+
+# What AlterTopic calls those that may change.
+CHANGEABLE = tuple(setting.field for setting in SETTINGS.values() if not setting.fixed)
 
 FIXED: Mapping[str, FixedSetting] = {
     each.name: each
@@ -160,23 +187,21 @@ FIXED: Mapping[str, FixedSetting] = {
 }
 
 
-def read(configs: Iterable[tuple[str, str | None]]) -> tuple[log.TopicSettings, list[str]]:
-    """Settings from Kafka's names and values, and the fields that were given. INVALID_CONFIG names what is wrong."""
-    settings = log.TopicSettings()
-    fields: list[str] = []
+def read(configs: Iterable[tuple[str, str | None]]) -> log.CreateTopicRequest:
+    """What Kafka's names and values say of a topic to be created. INVALID_CONFIG names what is wrong."""
+    wanted = log.CreateTopicRequest()
     for name, value in configs:
         if name in FIXED:
             _check_fixed(FIXED[name], value)
             continue
         setting = _known(name)
         if value is None:
-            continue
+            raise KafkaError(ErrorCode.invalid_config, f"{name} has no value")
         try:
-            setting.read(settings, value)
+            setting.read(wanted, value)
         except ValueError as error:
             raise KafkaError(ErrorCode.invalid_config, f"{name} = {value!r}: {error}") from None
-        fields.append(setting.field)
-    return settings, fields
+    return wanted
 
 
 def field_of(name: str) -> str | None:
@@ -185,8 +210,20 @@ def field_of(name: str) -> str | None:
         return None
     setting = _known(name)
     if setting.fixed:
-        raise KafkaError(ErrorCode.invalid_config, f"{name} is fixed at creation; create another topic")
+        raise _fixed(name)
     return setting.field
+
+
+def check_kept(topic: log.Topic, name: str, value: str) -> None:
+    """INVALID_CONFIG if a setting that is fixed at creation is given another value than the topic has."""
+    wanted = read([(name, value)])
+    show = SETTINGS[name].show
+    if show(log.Topic(settings=wanted.settings, group=wanted.group)) != show(topic):
+        raise _fixed(name)
+
+
+def _fixed(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_config, f"{name} is fixed at creation; create another topic")
 
 
 def _known(name: str) -> TopicSetting:
@@ -198,5 +235,5 @@ def _known(name: str) -> TopicSetting:
 
 
 def _check_fixed(fixed: FixedSetting, value: str | None) -> None:
-    if value not in (None, fixed.value):
+    if value != fixed.value:
         raise KafkaError(ErrorCode.invalid_config, f"{fixed.name} = {value!r} is not supported, only {fixed.value!r}")

@@ -29,13 +29,16 @@ class TopicNames:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
+        # By their ids, those that there were at a revision of the view.
         self._uids: dict[uuid.UUID, str] = {}
+        self._revision = -1
 
     def find(self, name: str | uuid.UUID) -> log.Topic | None:
         if isinstance(name, str):
             return self._view.topic(name)
         found = self._view.topic_by_uid(self._uids.get(name, ""))
-        if found is None:
+        if found is None and self._revision != self._view.revision:
+            self._revision = self._view.revision
             self._uids = {topic_id(topic.uid): topic.uid for topic in self._view.topics()}
             found = self._view.topic_by_uid(self._uids.get(name, ""))
         return found

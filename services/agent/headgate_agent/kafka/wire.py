@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from headgate_agent.kafka.codec import Malformed, read_uvarint, uvarint
+from headgate_agent.kafka.walk import Items, Malformed, read_uvarint, uvarint
 
 SHORT = struct.Struct(">h")
 INT = struct.Struct(">i")
@@ -21,12 +21,14 @@ def read_length(frame: memoryview, position: int, flexible: bool, packed: struct
     return length, position + packed.size
 
 
-def read_count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """How many an array has; never more than the request has bytes left."""
+def read_count(frame: memoryview, position: int, flexible: bool, items: Items) -> tuple[int, int]:
+    """How many an array has; never more than the request has bytes left, or may have items."""
     count, position = read_length(frame, position, flexible, INT)
     if count > len(frame) - position:
         raise Malformed(f"an array of {count} in a request of {len(frame)} bytes")
-    return max(count, 0), position
+    count = max(count, 0)
+    items.take(count)
+    return count, position
 
 
 def read_text(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:

@@ -1,7 +1,8 @@
 """What the servers in front of the log (gRPC and Kafka) ask of it; `Broker` is the implementation.
 
 Partitions are named by the uid of their topic, so that a re-created topic is never taken for its namesake. A call about
-a partition that this agent does not lead raises `NotLeader`.
+a partition that this agent does not lead raises `NotLeader`. While it is in doubt whether it leads, calls wait; those
+that are not coroutines raise `InDoubt`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.log import v1 as log
-from headgate_agent.log.partition import Appended, PartitionKey
+from headgate_agent.log.contract import Appended, InDoubt, PartitionKey
 
 
 class UnknownPartition(Exception):
@@ -51,6 +52,11 @@ class Leadership:
 
 class ClusterView(Protocol):
     """Topics, leaders and agents, as the catalog's watch last told. Synchronous: it never asks anybody."""
+
+    @property
+    def revision(self) -> int:
+        """Of what is known: something may have changed when it has. 0 before anything is."""
+        ...
 
     def peers(self) -> Iterable[Peer]: ...
 
@@ -122,7 +128,8 @@ class LogAccess(Protocol):
     def view(self) -> ClusterView: ...
 
     async def produce(self, key: PartitionKey, batches: bytes | memoryview) -> Appended:
-        """Stores whole record batches; returns when they are as durable as the topic promises."""
+        """Stores whole record batches; returns when they are as durable as the topic promises. Raises `Uncertain` where
+        they may be stored, and anything else where nothing was."""
         ...
 
     async def fetch(
@@ -154,12 +161,22 @@ class LogAccess(Protocol):
         ...
 
     def epoch_end(self, key: PartitionKey, epoch: int) -> tuple[int, int]:
-        """The largest epoch that is not above `epoch` and has records, and the offset at which it ended."""
+        """The largest epoch that is not above `epoch` and has records, and the offset at which it ended. One that is
+        older than all of them, because its records are deleted or lost, ended where the first of them begins."""
         ...
 
     async def delete_records(self, key: PartitionKey, before: int) -> int:
         """Moves the start forward; answers the new start. OffsetOutOfRange beyond the high watermark."""
         ...
+
+
+async def certain_bounds(access: LogAccess, key: PartitionKey) -> Bounds:
+    """`bounds` once it is certain that the partition is led here; without waiting if it is now."""
+    while True:
+        try:
+            return access.bounds(key)
+        except InDoubt:
+            await access.confirm(key)
 
 
 class GroupOffsets(Protocol):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 DEFAULT_BYTES = 256 << 20
 # Less is not worth a read, and a batch of the usual size would not fit.
-_LEAST_BYTES = 1 << 20
+DEFAULT_LEAST = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +27,9 @@ class _Waiting:
 
 
 class AnswerMemory:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, least: int = DEFAULT_LEAST) -> None:
+        """A read of fewer bytes than `least` waits for more room."""
+        self._limit, self._least = limit, least
         self._line: deque[_Waiting] = deque()
         self.used = 0
 
@@ -62,9 +63,9 @@ class AnswerMemory:
         """How much it may read now, which is then taken; 0 if it must wait."""
         wanted = max(wanted, 1)
         free = self._limit - self.used
-        if self.used > share.size and free < min(wanted, _LEAST_BYTES):
+        if self.used > share.size and free < min(wanted, self._least):
             return 0
-        granted = min(wanted, max(free // 2, _LEAST_BYTES))
+        granted = min(wanted, max(free // 2, self._least))
         self._hold(share, share.size + granted)
         return granted
 

@@ -22,6 +22,7 @@ from headgate_agent.log.objects import Objects
 from headgate_agent.log.remote_objects import SCHEMES, remote_objects
 from headgate_agent.log.segment_reader import SegmentReader
 from headgate_agent.log.tail import Memory
+from headgate_agent.log.unpacking import Unpacking
 from headgate_agent.log.upkeep import Upkeep, UpkeepSettings
 from headgate_agent.log.view import CatalogView
 from headgate_agent.log.wal import Wal
@@ -42,7 +43,9 @@ class AgentLog:
     broker: Broker
     view: CatalogView
     upkeep: Upkeep
+    # For what is written, and for what is read.
     work: Threads
+    reading: Threads
     files: DiskFiles
     # What its callers over gRPC have fetched and not taken yet.
     answers: Answers
@@ -51,6 +54,7 @@ class AgentLog:
         await self.broker.close()
         self.files.close()
         self.work.close()
+        self.reading.close()
 
 
 async def open_log(
@@ -72,19 +76,21 @@ async def open_log(
     disk = DiskCache(data / "cache", config.disk_cache) if cached else None
     if disk is not None:
         await disk.open()
-    work = Threads(config.threads, "log")
+    # Apart: what readers look into never holds up what is acknowledged.
+    work, reading = Threads(config.threads, "log"), Threads(config.read_threads, "log-read")
     cache = BlockCache(config.block_cache)
     files = DiskFiles(data / "wal", spares=config.wal_spare_files)
     world = World(
         wal=Wal(files, file_bytes=config.wal_file_bytes),
         objects=objects,
-        reader=SegmentReader(objects, cache, disk=disk, work=work),
+        reader=SegmentReader(objects, cache, disk=disk, work=reading),
         clock=clock,
         ids=ids,
         source=source,
-        memory=Memory(config.tail_bytes, config.unflushed_bytes),
+        memory=Memory(config.tail_bytes, config.unflushed_bytes, config.staged_bytes),
         work=work,
         metrics=metrics,
+        unpacking=Unpacking(reading, config.unpacking),
     )
     view = CatalogView(member.coordinators, clock=clock, source=source, backoff=backoff, silence=config.view_silence)
     broker = Broker(
@@ -98,9 +104,17 @@ async def open_log(
             limits=PartitionSettings(
                 reserve_ahead=config.reserve_ahead,
                 max_unflushed_bytes=config.partition_unflushed_bytes,
+                hold_bytes=config.edge_hold_bytes,
                 max_producers=config.partition_producers,
+                after_max=config.timestamp_after_max,
             ),
             relook=config.relook,
+            guard=config.guard,
+            fetch_reads=config.fetch_reads,
+            read_segments=config.read_segments,
+            acquire_partitions=config.acquire_partitions,
+            commit_stages=config.commit_stages,
+            upload_backoff=Backoff(initial=config.upload_retry_min, cap=config.upload_retry_max),
             retry=config.retry,
             staged_bytes=config.staged_bytes,
             doubt=config.doubt,
@@ -110,9 +124,9 @@ async def open_log(
         ),
     )
     await broker.open()
-    answers = Answers(AnswerMemory(config.answer_bytes), clock, config.answer_stalled)
+    answers = Answers(AnswerMemory(config.answer_bytes, config.answer_least), clock, config.answer_stalled)
     _publish(metrics, broker, cache, disk, answers.memory)
-    return AgentLog(broker, view, Upkeep(broker, _upkeep(config)), work, files, answers)
+    return AgentLog(broker, view, Upkeep(broker, _upkeep(config)), work, reading, files, answers)
 
 
 def guarded_store(config: LogConfig, data: Path, metrics: LogMetrics, source: random.Random) -> GuardedObjects:
@@ -134,7 +148,7 @@ def object_store(config: LogConfig, data: Path) -> Objects:
     scheme = urlparse(where).scheme
     if scheme in SCHEMES:
         try:
-            return remote_objects(where, config.object_options, config.object_timeout)
+            return remote_objects(where, config.object_options, config.object_timeout, config.store_tries)
         except ValueError as error:
             raise ConfigError(f"log.object_store: {error}") from error
     if scheme not in ("", "file"):
@@ -162,6 +176,8 @@ def _upkeep(config: LogConfig) -> UpkeepSettings:
         merge_least=config.merge_least,
         merge_most=config.merge_most,
         delete_grace=config.delete_grace,
+        delete_interval=config.delete_interval,
+        delete_failures=config.delete_failures,
         orphan_interval=config.orphan_interval,
         orphan_grace=config.orphan_grace,
     )
@@ -184,6 +200,12 @@ def _publish(
         "headgate_log_tail_bytes",
         "Bytes of records in memory that segments hold too.",
         lambda: world.memory.kept,
+    )
+    gauge(
+        registry,
+        "headgate_log_staged_bytes",
+        "Bytes in memory of stages of WAL edges that are not committed yet.",
+        lambda: world.memory.staged,
     )
     gauge(
         registry,

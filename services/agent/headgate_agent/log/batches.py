@@ -11,25 +11,24 @@ from headgate.log import v1 as api
 from headgate_agent.log import access as seam
 from headgate_agent.log.access import LogAccess
 from headgate_agent.log.answers import Answers
-from headgate_agent.log.contract import PartitionKey
+from headgate_agent.log.contract import PartitionKey, Uncertain
+from headgate_agent.log.limits import CallLimits
 from headgate_agent.log.record_batch import headers
-from headgate_agent.log.refusals import EXPECTED, refusal
+from headgate_agent.log.refusals import EXPECTED, refusal, refuse_internal
 from headgate_common.dispatch import Call
 
 _DEFAULT_PART_BYTES = 1 << 20
 _DEFAULT_BYTES = 16 << 20
-# An answer must stay within the server's message size.
-MOST_BYTES = 12 << 20
-_STREAM_WAIT = 10.0
-# Requests of one stream that are on their way at once: more are not read, so the sender is held back.
-_STREAM_WINDOW = 32
 
 
 class Batches:
-    def __init__(self, access: LogAccess, own_name: str, answers: Answers) -> None:
+    def __init__(self, access: LogAccess, own_name: str, answers: Answers, limits: CallLimits) -> None:
         self._access = access
         self._own_name = own_name
         self._answers = answers
+        self._limits = limits
+        # Bytes of requests of streams that are being stored.
+        self._streamed = 0
 
     async def produce(self, parts: Sequence[api.ProducePart]) -> list[api.ProducedPart]:
         done = await asyncio.gather(*(self._produce(part) for part in parts))
@@ -42,7 +41,7 @@ class Batches:
         try:
             await self._access.confirm(key)
         except EXPECTED as error:
-            return self._refused(key, error)
+            return self._refused(key, Uncertain(str(error)))
         return done
 
     async def stream_produce(
@@ -54,7 +53,7 @@ class Batches:
         ended = False
         try:
             while not ended or running:
-                if reading is None and not ended and len(running) < _STREAM_WINDOW:
+                if reading is None and not ended and (not running or self._takes_more(len(running))):
                     reading = asyncio.ensure_future(_next(requests))
                 waiting: list[asyncio.Task[Any]] = [reading] if reading is not None else []
                 if running:
@@ -66,12 +65,28 @@ class Batches:
                         ended = True
                     else:
                         # Begun in the order of the requests, so batches of one partition keep theirs.
-                        running.append(asyncio.ensure_future(self.produce(request.parts)))
+                        running.append(self._begin(request.parts))
                 while running and running[0].done():
                     yield api.StreamProduceResponse(parts=running.popleft().result())
         finally:
             for task in (*running, *([reading] if reading is not None else [])):
                 task.cancel()
+
+    def _takes_more(self, running: int) -> bool:
+        """Whether a stream with requests under way may have one more."""
+        return running < self._limits.stream_window and self._streamed < self._limits.stream_bytes
+
+    def _begin(self, parts: Sequence[api.ProducePart]) -> asyncio.Task[list[api.ProducedPart]]:
+        """Counts what is under way from this moment on, until it is stored or given up."""
+        size = sum(len(part.batches) for part in parts)
+        self._streamed += size
+        task = asyncio.ensure_future(self.produce(parts))
+
+        def over(_: object) -> None:
+            self._streamed -= size
+
+        task.add_done_callback(over)
+        return task
 
     async def fetch(self, request: api.FetchRequest, max_wait: float, call: Call) -> api.FetchResponse:
         with self._answers.one(call) as room:
@@ -79,7 +94,7 @@ class Batches:
                 [_part(part) for part in request.parts],
                 max_wait=max_wait,
                 min_bytes=request.min_bytes or 1,
-                max_bytes=min(request.max_bytes or _DEFAULT_BYTES, MOST_BYTES),
+                max_bytes=min(request.max_bytes or _DEFAULT_BYTES, self._limits.answer_most),
                 room=room,
             )
             return api.FetchResponse(
@@ -97,9 +112,9 @@ class Batches:
                 page = stream.page()
                 fetched = await self._access.fetch(
                     [parts[place] for place in places],
-                    max_wait=_STREAM_WAIT,
+                    max_wait=self._limits.stream_wait,
                     min_bytes=1,
-                    max_bytes=MOST_BYTES,
+                    max_bytes=self._limits.answer_most,
                     room=page,
                 )
                 for place, found in zip(places, fetched, strict=True):
@@ -120,7 +135,10 @@ class Batches:
 
     async def _produce(self, part: api.ProducePart) -> api.ProducedPart:
         key = PartitionKey(part.topic_uid, part.partition)
+        topic = self._access.view.topic_by_uid(part.topic_uid)
         try:
+            if topic is not None:
+                refuse_internal(topic)
             appended = await self._access.produce(key, part.batches)
         except EXPECTED as error:
             return self._refused(key, error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from headgate_agent.log.access import (
     UnknownPartition,
 )
 from headgate_agent.log.assignment import Assignment
+from headgate_agent.log.certainty import Certainty
 from headgate_agent.log.contract import Appended, Held, InDoubt, NotLeader, PartitionKey, StaleEpoch
 from headgate_agent.log.edge_runs import CatalogRuns, run_of
 from headgate_agent.log.edges import Edges, replay
@@ -40,10 +42,11 @@ from headgate_agent.log.partition import Partition
 from headgate_agent.log.taking import begin
 from headgate_agent.log.transfer import Transfers
 from headgate_agent.log.view import CatalogView
-from headgate_agent.log.wal import Barrier, WalStopped
+from headgate_agent.log.wal import Barrier, WalRefused, WalStopped
 from headgate_agent.log.wal_edges import WalEdges
 from headgate_agent.log.world import BrokerSettings, Session, World
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 
 __all__ = ["Broker", "BrokerSettings", "Session", "World"]
 
@@ -51,7 +54,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MOST_AT_ONCE = 500
+# Internal: what is due in a moment waits for what else is.
+_LEAST_PAUSE = 0.02
 _WAITS_FOR_VOLUME = "WAITS_FOR_VOLUME"
 
 
@@ -94,15 +98,16 @@ class Broker:
         self.removed: Callable[[Sequence[str]], None] = lambda keys: None
         self._volume_id = volume_id
         self._member = member
+        self.certainty = Certainty(member, world.clock, lambda: self.settings.doubt)
         self._metadata: SessionMetadata | None = None
         self._refused: dict[PartitionKey, _Refusal] = {}
         # The last epoch in which each partition was led here, whether or not it still is.
         self._led_in: dict[PartitionKey, int] = {}
         self._retiring: dict[PartitionKey, asyncio.Task[None]] = {}
         self._acquiring: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake = Signal()
         self._transfers = Transfers(self)
-        self._fetching = Fetching(self._leads, world.metrics, self.settings.read_timeout)
+        self._fetching = Fetching(self._leads, world.metrics, self.settings.read_timeout, self.settings.fetch_reads)
         self.edges = self._edges()
         view.listen(self._wake.set)
 
@@ -122,8 +127,9 @@ class Broker:
             backoff=self.settings.upload_backoff,
             removed=self._remove,
             keep_bytes=self.settings.staged_bytes,
+            most_stages=self.settings.commit_stages,
         )
-        return Edges(find, WalEdges(world.wal, find), in_objects, runs)
+        return Edges(find, WalEdges(world.wal, find), in_objects, runs, self.confirm)
 
     @property
     def session(self) -> str | None:
@@ -149,17 +155,17 @@ class Broker:
     async def run(self) -> None:
         """Leads what it should until it is cancelled."""
         guard = asyncio.ensure_future(self._guard())
+        # Without it nobody would be told that a session is certain again, or has ended.
+        guard.add_done_callback(lambda _: self._wake.set())
         try:
             while True:
                 self._wake.clear()
+                if guard.done():
+                    guard.result()
                 if self.world.wal.stopped is not None:
                     raise WalStopped(self.world.wal.stopped)
                 self._look()
-                try:
-                    async with asyncio.timeout(self._until_next_look()):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await self._wake.wait(self._until_next_look())
         finally:
             guard.cancel()
 
@@ -242,17 +248,18 @@ class Broker:
 
     async def size(self, key: PartitionKey) -> int:
         """Bytes of what can be read, as they are stored."""
-        return await self._in_time(self._leads(key).size())
+        return await self._in_time((await self._surely(key)).size())
 
     async def records(self, key: PartitionKey, offset: int, max_bytes: int) -> bytes:
         """Acknowledged batches from the one that holds `offset` on, without waiting for more."""
-        return b"".join(await self._in_time(self._leads(key).read(offset, max_bytes)))
+        led = await self._surely(key)
+        return b"".join(await self._in_time(led.read(offset, max_bytes)))
 
     async def offset_at(self, key: PartitionKey, timestamp: int) -> TimedOffset | None:
-        return await self._in_time(self._leads(key).offset_at(timestamp))
+        return await self._in_time((await self._surely(key)).offset_at(timestamp))
 
     async def largest_timestamp(self, key: PartitionKey) -> TimedOffset | None:
-        return await self._in_time(self._leads(key).largest_timestamp())
+        return await self._in_time((await self._surely(key)).largest_timestamp())
 
     async def _in_time(self, reading: Awaitable[T]) -> T:
         """What is read of segments, or an error that says to ask again."""
@@ -267,7 +274,7 @@ class Broker:
         return self._leads(key).epoch_end(epoch)
 
     async def delete_records(self, key: PartitionKey, before: int) -> int:
-        led = self._leads(key)
+        led = await self._surely(key)
         if not 0 <= before <= led.partition.durable:
             raise OffsetOutOfRange(f"{led.partition.name} ends at {led.partition.durable}, before {before}")
         if led.topic.internal:
@@ -322,7 +329,7 @@ class Broker:
         if led is not None and led.partition.leads:
             return led
         if led is not None and led.partition.lost is None and self._in_doubt():
-            raise InDoubt(f"{led.partition.name}: it is not certain that this agent still leads it")
+            raise InDoubt(key, f"{led.partition.name}: it is not certain that this agent still leads it")
         topic = self.view.topic_by_uid(key.topic_uid)
         if topic is None or not 0 <= key.index < topic.partitions:
             raise UnknownPartition(f"there is no partition {key.index} of topic {key.topic_uid}")
@@ -335,6 +342,9 @@ class Broker:
         try:
             # What was on its way into the write-ahead log is there now, or never will be.
             await self.world.wal.append(Barrier())
+        except WalRefused as error:
+            # A full disk took nothing of what came with it: that never will be there.
+            log.warning("write-ahead log refused", extra={"error": str(error)})
         except WalStopped as error:
             log.warning("write-ahead log stopped", extra={"error": str(error)})
         remains = led.partition.remains()
@@ -348,29 +358,38 @@ class Broker:
     async def _guard(self) -> None:
         """Ends every leadership when the session has ended, or may have for too long, and looks again when there is
         another. Who waits for a session in doubt is told when it is certain again."""
-        doubted = False
+        doubted, certain_until = False, math.inf
         while True:
             in_doubt = self._in_doubt()
+            # What was in doubt and is certain again between two looks was never seen to be, but others wait for it.
+            doubted = doubted or self.world.clock.monotonic() >= certain_until
             if not in_doubt and self._member.session != self.session:
                 self._follow_session()
                 self._wake.set()
-            elif doubted and not in_doubt:
+            elif doubted and self._member.session is not None:
                 for led in self.led.values():
                     led.partition.renewed()
                 self._wake.set()
-            doubted = in_doubt
-            left = self._member.valid_until - self.world.clock.monotonic()
-            await asyncio.sleep(min(left, self.settings.guard) if left > 0.01 else 0.01 + self.settings.guard / 10)
+            doubted, certain_until = in_doubt, self._member.valid_until
+            if await self._member.news(self._until_in_question(in_doubt)):
+                doubted = True
+
+    def _until_in_question(self, in_doubt: bool) -> float:
+        """Seconds until what is known of the session holds no more, if nothing is heard of it."""
+        left = self._member.valid_until - self.world.clock.monotonic()
+        if in_doubt:
+            left += self.settings.doubt
+        # Where it has ended already there is nothing but news to wait for.
+        return min(max(left, 0.001), self.settings.guard) if left > 0 else self.settings.guard
 
     def _in_doubt(self) -> bool:
         """Whether the session of what is led was not renewed in time, and may live on all the same."""
-        if self._member.session is not None or self.session is None or self._member.known != self.session:
-            return False
-        return self.world.clock.monotonic() < self._member.valid_until + self.settings.doubt
+        return self.certainty.in_doubt(self.session)
 
     def _follow_session(self) -> None:
+        """Ends what was led under another session than there is. In doubt that is for later."""
         session = self._member.session
-        if session == self.session:
+        if session == self.session or (session is None and self._in_doubt()):
             return
         for led in tuple(self.led.values()):
             if led.session != session:
@@ -388,12 +407,13 @@ class Broker:
         # What was due has just been looked at: it was asked for, or need not be.
         due = [one.again for one in self._refused.values() if one.again > now]
         soonest = min(due, default=now + self.settings.relook)
-        return min(max(soonest - now, 0.02), self.settings.relook)
+        return min(max(soonest - now, _LEAST_PAUSE), self.settings.relook)
 
     def _look(self) -> None:
         self._follow_session()
         self._let_go()
-        if self.session is None or self.view.revision == 0:
+        # In doubt nothing is asked for or handed over: the guard wakes it when it is certain again.
+        if self._in_doubt() or self.session is None or self.view.revision == 0:
             return
         self._compare_stores()
         if self.trouble:
@@ -404,9 +424,10 @@ class Broker:
         self._transfers.look(wanted)
         if self.leaving or self._acquiring is not None:
             return
-        missing = [key for key in wanted if self._should_ask(key, wanted[key])][:_MOST_AT_ONCE]
+        missing = [key for key in wanted if self._should_ask(key, wanted[key])]
         if missing:
-            self._acquiring = asyncio.ensure_future(self._acquire(self.session, missing))
+            asked = missing[: self.settings.acquire_partitions]
+            self._acquiring = asyncio.ensure_future(self._acquire(self.session, asked))
 
     def _compare_stores(self) -> None:
         """What one agent uploads to a store of its own is lost to the others: better not to begin."""

@@ -7,10 +7,12 @@ import zlib
 
 import cramjam
 import lz4.frame
+import numpy as np
 
 from headgate_agent.log.record_batch import CorruptBatch
 
-MOST_UNPACKED = 256 << 20
+# As large as a topic may allow a batch to be: what was taken packed could have been taken as it is.
+DEFAULT_UNPACKED = 64 << 20
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 # Wide enough for gzip and zlib headers.
@@ -19,17 +21,26 @@ _ANY_WINDOW = 47
 _TOO_SMALL = "whole buffer"
 
 
-def unpack(codec: int, data: bytes, limit: int = MOST_UNPACKED) -> bytes:
+class UnpackedTooLarge(CorruptBatch):
+    """Records that take more bytes when unpacked than they may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"records take more than {limit} bytes when unpacked")
+
+
+def unpack(codec: int, data: bytes, limit: int = DEFAULT_UNPACKED) -> bytes:
     """The records of a batch as they were before compression; `CorruptBatch` if they are not there, or too many."""
     unpacker = _CODECS.get(codec)
     if unpacker is None:
         raise CorruptBatch(f"there is no codec {codec}")
     try:
         found = unpacker(data, limit)
+    except UnpackedTooLarge:
+        raise
     except (cramjam.DecompressionError, zlib.error, RuntimeError, ValueError, struct.error, EOFError) as error:
         raise CorruptBatch(f"records do not unpack: {error}") from error
     if len(found) > limit:
-        raise CorruptBatch(f"records take more than {limit} bytes when unpacked")
+        raise UnpackedTooLarge(limit)
     return found
 
 
@@ -48,16 +59,16 @@ def _snappy(data: bytes, limit: int) -> bytes:
     at, size = _XERIAL_HEADER, 0
     while at < len(data):
         (length,) = struct.unpack_from(">I", data, at)
-        part = _snappy_block(data[at + 4 : at + 4 + length], limit - size)
+        part = _snappy_block(data[at + 4 : at + 4 + length], limit, size)
         parts.append(part)
         size += len(part)
         at += 4 + length
     return b"".join(parts)
 
 
-def _snappy_block(data: bytes, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(data) > limit:
-        raise ValueError(f"more than {limit} bytes")
+def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytes:
+    if before + cramjam.snappy.decompress_raw_len(data) > limit:
+        raise UnpackedTooLarge(limit)
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
@@ -69,12 +80,15 @@ def _zstd(data: bytes, limit: int) -> bytes:
     size = max(64 * 1024, 8 * len(data))
     while True:
         size = min(size, limit + 1)
-        out = bytearray(size)
+        # Not cleared before: that would hold everybody up for as long as unpacking does.
+        out = np.empty(size, np.uint8).data
         try:
-            return bytes(memoryview(out)[: cramjam.zstd.decompress_into(data, out)])
+            return bytes(out[: cramjam.zstd.decompress_into(data, out)])
         except cramjam.DecompressionError as error:
-            if _TOO_SMALL not in str(error) or size > limit:
+            if _TOO_SMALL not in str(error):
                 raise
+            if size > limit:
+                raise UnpackedTooLarge(limit) from error
             size *= 4
 
 

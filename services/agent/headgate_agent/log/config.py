@@ -5,10 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate_agent.log.answer_memory import DEFAULT_BYTES
+from headgate_agent.log.answer_memory import DEFAULT_BYTES, DEFAULT_LEAST
 from headgate_agent.log.answers import DEFAULT_STALLED
+from headgate_agent.log.contract import PartitionSettings
+from headgate_agent.log.fetching import DEFAULT_READS
+from headgate_agent.log.limits import CallLimits, ForwardLimits
+from headgate_agent.log.remote_objects import StoreTries
+from headgate_agent.log.store_identity import StorePatience
+from headgate_agent.log.unpacking import UnpackLimits
+from headgate_agent.log.upkeep import UpkeepSettings
+from headgate_agent.log.uploading import DEFAULT_BACKOFF
 from headgate_agent.log.wal_files import DEFAULT_SPARES
+from headgate_agent.log.world import BrokerSettings
+from headgate_common.backoff import Backoff
 from headgate_common.config import Bytes, Seconds, setting
+
+_CALLS = CallLimits()
+_STORE = StorePatience()
+_TRIES = StoreTries()
+_UNPACK = UnpackLimits()
+_PARTITION = PartitionSettings()
+_UPKEEP = UpkeepSettings()
+_BROKER = BrokerSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +43,31 @@ class LogConfig:
         secret=True,
     )
     object_timeout: Seconds = setting(30.0, "How long one request to the object store may take.", minimum=0.1)
+    object_connect_timeout: Seconds = setting(
+        _TRIES.connect_timeout, "How long a connection to a remote object store may take to be made.", minimum=0.01
+    )
+    object_retries: int = setting(
+        _TRIES.retries, "How often one request to a remote store is repeated within its time.", minimum=0
+    )
+    object_retry_min: Seconds = setting(
+        _TRIES.backoff.initial, "Longest wait before it is repeated the first time; it doubles.", minimum=0.001
+    )
+    object_retry_max: Seconds = setting(_TRIES.backoff.cap, "Longest wait before it is repeated.", minimum=0.001)
     object_attempts: int = setting(4, "How often a read of the object store is tried.", minimum=1)
+    store_timeout: Seconds = setting(
+        _STORE.seconds,
+        "How long an agent that starts waits for its object store to say which one it is; it then starts without.",
+        minimum=0.0,
+    )
+    store_attempts: int = setting(_STORE.attempts, "How often it asks in that time.", minimum=1)
+    store_retry_min: Seconds = setting(
+        _STORE.backoff.initial, "Longest wait after the first vain question; it doubles.", minimum=0.001
+    )
+    store_retry_max: Seconds = setting(_STORE.backoff.cap, "Longest wait between vain questions.", minimum=0.001)
+    upload_retry_min: Seconds = setting(
+        DEFAULT_BACKOFF.initial, "Longest wait after the first upload that failed; it doubles.", minimum=0.001
+    )
+    upload_retry_max: Seconds = setting(DEFAULT_BACKOFF.cap, "Longest wait between uploads that failed.", minimum=0.001)
     uploads: int = setting(16, "Segments that are uploaded at once.", minimum=1)
     reads: int = setting(64, "Reads of the object store at once.", minimum=1)
     read_timeout: Seconds = setting(
@@ -33,6 +75,68 @@ class LogConfig:
         "How long one read of segments for a client may take, attempts and the list of segments included; shorter than "
         "clients wait for an answer. It is then told to ask again.",
         minimum=0.1,
+    )
+    fetch_reads: int = setting(DEFAULT_READS, "Partitions whose segments are read at once for one fetch.", minimum=1)
+    read_segments: int = setting(
+        _BROKER.read_segments, "Small segments of a partition that are read at once for one fetch.", minimum=1
+    )
+    fetch_wait: Seconds = setting(
+        _CALLS.fetch_wait, "Longest that a fetch over gRPC waits for records, whatever its caller asks.", minimum=0.0
+    )
+    lag_timeout: Seconds = setting(
+        _CALLS.lag_timeout,
+        "How long the leader of one partition may take to say how far behind a group is; its lag is then not known.",
+        minimum=0.01,
+    )
+    forward_timeout: Seconds = setting(
+        _CALLS.forward.timeout,
+        "How long a call that is passed on to the leader of a partition may take, where its caller set no deadline.",
+        minimum=0.1,
+    )
+    forward_retry_min: Seconds = setting(
+        _CALLS.forward.backoff.initial,
+        "Longest wait before such a call is passed on again, the first time; it doubles.",
+        minimum=0.001,
+    )
+    forward_retry_max: Seconds = setting(
+        _CALLS.forward.backoff.cap, "Longest wait before such a call is passed on again.", minimum=0.001
+    )
+    stream_wait: Seconds = setting(
+        _CALLS.stream_wait,
+        "A stream that has nothing to send looks so often whether its partitions are still led where it reads them.",
+        minimum=0.1,
+    )
+    stream_window: int = setting(
+        _CALLS.stream_window,
+        "Requests of one StreamProduce that are on their way at once; beyond it the sender is held back.",
+        minimum=1,
+    )
+    tail_patience: Seconds = setting(
+        _CALLS.tail_patience,
+        "How long TailRecords waits for a partition that nobody leads, before it ends.",
+        minimum=0.1,
+    )
+    stream_bytes: Bytes = setting(
+        _CALLS.stream_bytes,
+        "Bytes of requests of all StreamProduce that are on their way at once. Beyond it each stream has one.",
+        minimum=0,
+    )
+    tail_pages: int = setting(
+        _CALLS.tail_pages, "Pages that TailRecords reads ahead of a slow caller, over all partitions.", minimum=1
+    )
+    tail_page_bytes: Bytes = setting(
+        _CALLS.tail_page_bytes, "Bytes of one such page; no more than answer_most.", minimum=1024
+    )
+    tail_page_records: int = setting(_CALLS.tail_page_records, "Records of one such page.", minimum=1)
+    edge_page_bytes: Bytes = setting(
+        _CALLS.edge_page_bytes,
+        "Bytes of records in one message of ReadEdge, about; no more than answer_most.",
+        minimum=1024,
+    )
+    answer_most: Bytes = setting(
+        _CALLS.answer_most,
+        "Bytes of records in one answer over gRPC, whatever its caller asks; well below server.message_size.",
+        minimum=1024,
     )
     wal_file_bytes: Bytes = setting(128 * 2**20, "Size of one write-ahead file.", minimum=4096)
     wal_files: int = setting(
@@ -53,7 +157,18 @@ class LogConfig:
     unflushed_bytes: Bytes = setting(
         256 * 2**20, "Memory for records that no segment holds yet; beyond it producers are held back.", minimum=2**20
     )
-    partition_unflushed_bytes: Bytes = setting(64 * 2**20, "The same for one partition.", minimum=2**20)
+    partition_unflushed_bytes: Bytes = setting(
+        64 * 2**20,
+        "The same for one partition; of a WAL edge of a query beyond edge_hold_bytes.",
+        minimum=2**20,
+    )
+    edge_hold_bytes: Bytes = setting(
+        96 * 2**20,
+        "What a WAL edge of a query may hold before full segments of it are uploaded, while no more than half of "
+        "unflushed_bytes is taken: what its reader reads before never is. More than fragments.edge_max_lag, so that a "
+        "source which waits for its query costs the object store nothing.",
+        minimum=0,
+    )
     block_cache: Bytes = setting(128 * 2**20, "Memory for blocks of segments that were read.", minimum=0)
     disk_cache: Bytes = setting(
         2**30,
@@ -66,6 +181,11 @@ class LogConfig:
         "fetches get less at once, and wait for room until their deadline: then FETCH_MEMORY_EXHAUSTED.",
         minimum=2**20,
     )
+    answer_least: Bytes = setting(
+        DEFAULT_LEAST,
+        "A fetch over gRPC waits for room for so many bytes before it reads, where others hold the rest.",
+        minimum=1024,
+    )
     answer_stalled: Seconds = setting(
         DEFAULT_STALLED,
         "A caller that takes longer for one part of a stream of records is cut off when others wait for its memory.",
@@ -74,7 +194,8 @@ class LogConfig:
     staged_bytes: Bytes = setting(
         32 * 2**20,
         "Memory for stages of OBJECT edges that are not committed yet, so that readers who keep up find them; others "
-        "are read from the object store.",
+        "are read from the object store. As much again for those of WAL edges; others are read from the write-ahead "
+        "log when they are committed.",
         minimum=0,
     )
     partition_producers: int = setting(
@@ -83,10 +204,50 @@ class LogConfig:
         minimum=1,
         maximum=10_000,
     )
-    threads: int = setting(2, "Threads that compress and unpack blocks.", minimum=1)
+    threads: int = setting(2, "Threads that compress what is uploaded.", minimum=1)
+    read_threads: int = setting(
+        2, "Threads that unpack blocks of segments and look into batches, for readers and lookups by time.", minimum=1
+    )
+    unpack_bytes: Bytes = setting(
+        _UNPACK.batch_bytes,
+        "Bytes that the records of one batch may take unpacked, to be looked into: by lookups by time and by readers "
+        "of plain records. Kafka clients unpack for themselves. Memory for one such batch.",
+        minimum=2**20,
+    )
+    unpack_small: Bytes = setting(
+        _UNPACK.small_bytes,
+        "Batches whose records take more are looked into one at a time in an agent; others never wait for them.",
+        minimum=1024,
+    )
+    unpack_slice: int = setting(
+        _UNPACK.slice_records,
+        "Records of a batch that are looked at before others have their turn in the same thread, about.",
+        minimum=1,
+    )
+    timestamp_after_max: Seconds = setting(
+        _PARTITION.after_max,
+        "Records whose time is further ahead of the agent's clock are refused with INVALID_TIMESTAMP. Kafka's "
+        "`log.message.timestamp.after.max.ms`, which is 1 h there: here an agent whose clock is wrong by days does not "
+        "turn producers away whose clocks are right.",
+        minimum=0.0,
+    )
     reserve_ahead: int = setting(
         1_000_000,
         "Offsets that the leader of a WAL partition reserves at once; a lost disk leaves a hole of so many.",
+        minimum=1,
+    )
+    guard: Seconds = setting(
+        1.0,
+        "How often an agent looks at least whether its session still holds what it leads. It looks at once when it "
+        "hears of it, and when its time has run out.",
+        minimum=0.001,
+    )
+    acquire_partitions: int = setting(
+        _BROKER.acquire_partitions, "Partitions that an agent asks the catalog for in one call.", minimum=1
+    )
+    commit_stages: int = setting(
+        _BROKER.commit_stages,
+        "Stages of an OBJECT edge that one commit may name: each is a segment in the one transaction of the catalog.",
         minimum=1,
     )
     retry: Seconds = setting(
@@ -124,6 +285,12 @@ class LogConfig:
     delete_grace: Seconds = setting(
         60.0, "How long objects stay after their records are gone, for readers that began before.", minimum=0.0
     )
+    delete_interval: Seconds = setting(
+        _UPKEEP.delete_interval, "How often such objects are looked for; no less often than delete_grace.", minimum=0.01
+    )
+    delete_failures: int = setting(
+        10, "Deletions that may fail before the object store is left alone until the next turn.", minimum=1
+    )
     orphan_interval: Seconds = setting(3600.0, "How often objects that no topic knows are looked for.", minimum=0.1)
     orphan_grace: Seconds = setting(
         3600.0,
@@ -131,3 +298,54 @@ class LogConfig:
         "a commit may still be on its way. What a crash left unfinished in a folder goes after the same time.",
         minimum=0.0,
     )
+
+    def __post_init__(self) -> None:
+        for name in ("store", "object", "upload", "forward"):
+            if getattr(self, f"{name}_retry_min") > getattr(self, f"{name}_retry_max"):
+                raise ValueError(f"{name}_retry_min: no longer than {name}_retry_max")
+        for name in ("tail_page_bytes", "edge_page_bytes"):
+            if getattr(self, name) > self.answer_most:
+                raise ValueError(f"{name}: no more than answer_most")
+        if self.unpack_small > self.unpack_bytes:
+            raise ValueError("unpack_small: no more than unpack_bytes")
+
+    @property
+    def store_patience(self) -> StorePatience:
+        return StorePatience(
+            self.store_timeout, self.store_attempts, Backoff(initial=self.store_retry_min, cap=self.store_retry_max)
+        )
+
+    @property
+    def store_tries(self) -> StoreTries:
+        return StoreTries(
+            self.object_connect_timeout,
+            self.object_retries,
+            Backoff(initial=self.object_retry_min, cap=self.object_retry_max),
+        )
+
+    @property
+    def unpacking(self) -> UnpackLimits:
+        return UnpackLimits(self.unpack_bytes, self.unpack_small, self.unpack_slice)
+
+    @property
+    def calls(self) -> CallLimits:
+        """What callers over gRPC may take."""
+        return CallLimits(
+            forward=self.forward,
+            fetch_wait=self.fetch_wait,
+            lag_timeout=self.lag_timeout,
+            stream_wait=self.stream_wait,
+            tail_patience=self.tail_patience,
+            stream_bytes=self.stream_bytes,
+            tail_pages=self.tail_pages,
+            tail_page_bytes=self.tail_page_bytes,
+            tail_page_records=self.tail_page_records,
+            answer_most=self.answer_most,
+            edge_page_bytes=self.edge_page_bytes,
+            stream_window=self.stream_window,
+        )
+
+    @property
+    def forward(self) -> ForwardLimits:
+        """How the leaders of partitions are reached."""
+        return ForwardLimits(self.forward_timeout, Backoff(initial=self.forward_retry_min, cap=self.forward_retry_max))

@@ -20,15 +20,27 @@ class NotLeader(Exception):
 
 
 class InDoubt(NotLeader):
-    """It may still lead, and will know in a moment."""
+    """It may still lead, and will know in a moment. Nothing was done."""
+
+    def __init__(self, key: PartitionKey, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class StaleEpoch(NotLeader):
     """The catalog says so: another leadership has begun since."""
 
 
+class Uncertain(NotLeader):
+    """It led when it took the records, and lost that before it could acknowledge them: they may be stored."""
+
+
 class NotAccepted(Exception):
     """The records break a rule; nothing was stored. The message says which."""
+
+
+class BadTimestamp(NotAccepted):
+    """A record is of a time that is too far ahead."""
 
 
 class TooLarge(NotAccepted):
@@ -56,6 +68,11 @@ class PartitionSettings:
     reserve_ahead: int = 1_000_000
     # What may wait for upload before producers are held back.
     max_unflushed_bytes: int = 64 << 20
+    # What stays in the write-ahead log alone while the agent has memory for it, though it would fill segments.
+    hold_bytes: int = 0
+    # How far ahead of the agent's clock the timestamps of records may be. An agent's clock that is wrong by weeks must
+    # not turn producers away whose clocks are right; one that counts microseconds is centuries ahead.
+    after_max: float = 365 * 86400.0
     # Idempotent producers that are remembered.
     max_producers: int = 10_000
 

@@ -1,7 +1,9 @@
 """What was read of the object store, on the agent's disk: a cache that may be deleted at any time.
 
-The least recently used ranges go first. A range is written beside its place and renamed into it, so that it is whole or
-not there; its reader checks it like anything from the object store. A disk that fails only makes misses.
+The least recently used ranges go first. A range is written beside its place and renamed into it, so that a process that
+dies leaves it whole or not there. Nothing is synced, so a power failure may leave anything under a name: whoever reads
+a range checks it, like anything from the object store, and says so if it is damaged. A disk that fails only makes
+misses.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import hashlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +47,7 @@ class DiskCache:
             return None
         found = await self._run((self._folder / name).read_bytes)
         if found is None or len(found) != length:
-            self._forget(name)
+            await self._remove([name])
             self.misses += 1
             return None
         self.hits += 1
@@ -64,17 +66,25 @@ class DiskCache:
             self.size += len(data)
         await self._shrink()
 
+    async def forget(self, key: str, start: int, length: int) -> None:
+        """Drops a range that turned out to be damaged, so that it is read and kept anew."""
+        await self._remove([_name(key, start, length)])
+
     async def _shrink(self) -> None:
         gone: list[str] = []
-        while self.size > self._capacity:
-            name, size = self._sizes.popitem(last=False)
-            self.size -= size
+        left = self.size
+        for name, size in self._sizes.items():
+            if left <= self._capacity:
+                break
+            left -= size
             gone.append(name)
-        if gone:
-            await self._run(lambda: self._remove(gone))
+        await self._remove(gone)
 
-    def _forget(self, name: str) -> None:
-        self.size -= self._sizes.pop(name, 0)
+    async def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.size -= self._sizes.pop(name, 0)
+        if names:
+            await self._run(lambda: self._unlink(names))
 
     async def _run(self, work: Callable[[], T]) -> T | None:
         try:
@@ -91,7 +101,7 @@ class DiskCache:
         draft.replace(path)
         return True
 
-    def _remove(self, names: list[str]) -> None:
+    def _unlink(self, names: Sequence[str]) -> None:
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
 

@@ -7,26 +7,32 @@ from collections.abc import AsyncGenerator, Sequence
 from headgate.log import v1 as api
 from headgate.log.v1 import edge_service_pb2
 from headgate_agent.errors import STAGE_NOT_FOUND, STALE_EPOCH, UNKNOWN_PARTITION
+from headgate_agent.log.access import certain_bounds
+from headgate_agent.log.answer_memory import DEFAULT_BYTES, AnswerMemory
+from headgate_agent.log.answers import Answers, PageRoom
 from headgate_agent.log.broker import Broker
 from headgate_agent.log.contract import PartitionKey
 from headgate_agent.log.edges import END_KEY, StaleWriter, UnknownStage
+from headgate_agent.log.limits import CallLimits
 from headgate_agent.log.records import PlainRecord, pack, unpack_batches
 from headgate_agent.log.refusals import EXPECTED, refusal
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Call
 from headgate_common.errors import HeadgateError
 
-# Bytes of records in one message of a read, about.
-_PART_BYTES = 4 << 20
-
 
 class EdgeService:
     descriptor = edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"]
 
-    def __init__(self, broker: Broker, clock: Clock) -> None:
+    def __init__(
+        self, broker: Broker, clock: Clock, answers: Answers | None = None, limits: CallLimits | None = None
+    ) -> None:
+        """`answers` is the room that it shares with the log's other fetches over gRPC."""
         self._broker = broker
         self._edges = broker.edges
         self._clock = clock
+        self._page_bytes = (limits or CallLimits()).edge_page_bytes
+        self._answers = answers or Answers(AnswerMemory(DEFAULT_BYTES), clock)
 
     async def open_writer(self, request: api.OpenWriterRequest, call: Call) -> api.OpenWriterResponse:
         keys = [key for uid in request.topic_uids for key in self._keys(uid)]
@@ -51,7 +57,7 @@ class EdgeService:
     async def commit_batch(self, request: api.CommitBatchRequest, call: Call) -> api.CommitBatchResponse:
         writer = request.writer
         try:
-            opened = self._edges.require(writer.fragment_uid, writer.epoch)
+            opened = await self._edges.require(writer.fragment_uid, writer.epoch)
             ends = [key for uid in opened.topics for key in self._keys(uid)] if request.end else []
             applied = await self._edges.commit(
                 writer.fragment_uid, writer.epoch, request.batch_id, list(request.stage_ids), ends=ends
@@ -66,7 +72,7 @@ class EdgeService:
         for key in self._keys(request.topic_uid):
             try:
                 size = await self._broker.size(key)
-                bounds = self._broker.bounds(key)
+                bounds = await certain_bounds(self._broker, key)
             except EXPECTED as error:
                 raise self._refusal(error, key) from error
             answer.partitions.add(
@@ -77,25 +83,37 @@ class EdgeService:
     async def read_edge(self, request: api.ReadEdgeRequest, call: Call) -> AsyncGenerator[api.ReadEdgeResponse, None]:
         key = self._key(request.topic_uid, request.partition)
         at = request.from_offset
-        while at < request.until_offset:
-            try:
-                records = await self._broker.records(key, at, _PART_BYTES)
-            except EXPECTED as error:
-                raise self._refusal(error, key) from error
-            part = api.ReadEdgeResponse(offset=at)
-            for record in unpack_batches(records):
-                if record.offset < at or record.offset >= request.until_offset:
-                    continue
-                part.batches.append(record.value or b"")
-                part.ended = record.key == END_KEY
-                at = record.offset + 1
-            if not part.batches:
-                return
-            yield part
+        with self._answers.stream(call, pages=1) as stream:
+            while at < request.until_offset:
+                page = stream.page()
+                part = api.ReadEdgeResponse(offset=at)
+                for record in unpack_batches(await self._read(key, at, page)):
+                    if record.offset < at or record.offset >= request.until_offset:
+                        continue
+                    part.batches.append(record.value or b"")
+                    part.ended = record.key == END_KEY
+                    at = record.offset + 1
+                if not part.batches:
+                    return
+                with stream.on_its_way():
+                    yield part
+                page.release()
+
+    async def _read(self, key: PartitionKey, at: int, room: PageRoom) -> bytes:
+        try:
+            # Before room is taken: while that is in doubt, others may need it.
+            await self._broker.confirm(key)
+            most = await room.take(self._page_bytes, self._broker.settings.read_timeout)
+            records = await self._broker.records(key, at, most)
+        except EXPECTED as error:
+            raise self._refusal(error, key) from error
+        room.keep(len(records))
+        return records
 
     async def trim_edge(self, request: api.TrimEdgeRequest, call: Call) -> api.TrimEdgeResponse:
         keys = self._keys(request.topic_uid)
         try:
+            await self._broker.confirm(keys[0])
             await self._edges.open_reader(request.reader.fragment_uid, request.reader.epoch, keys)
         except (*EXPECTED, StaleWriter) as error:
             raise self._refusal(error, keys[0]) from error

@@ -6,15 +6,18 @@ does not know whether its last commit happened repeats it. A commit shows its st
 or in none. Stages that a commit of the same writer does not name were made by tasks that failed or lost a race, and
 disappear with it; so do those of a run that was shut out.
 
+While it is in doubt whether a partition is led here, calls wait: what they did by then is harmless to do again.
+
 Where all of this is kept is the durability of the topics, which is one for everything that a writer opens: the
 write-ahead log of their leader (`wal_edges`), or the object store and the catalog (`object_edges`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from headgate_agent.log.contract import Durability, NotAccepted, NotLeader, PartitionKey
+from headgate_agent.log.contract import Durability, InDoubt, NotAccepted, NotLeader, PartitionKey
 from headgate_agent.log.edge_runs import EdgeCatalog, Run
 from headgate_agent.log.object_edges import ObjectEdges, all_led
 from headgate_agent.log.partition import Partition
@@ -23,9 +26,12 @@ from headgate_agent.log.writers import END_KEY, StaleWriter, UnknownStage, Write
 
 __all__ = ["END_KEY", "Edges", "Replayed", "StaleWriter", "UnknownStage", "Writer", "replay"]
 
+T = TypeVar("T")
+
 
 class Edges:
-    """`find` answers the partition that this agent leads, or raises `NotLeader`."""
+    """`find` answers the partition that this agent leads, or raises `NotLeader`; `confirm` returns when it is certain
+    that it does, or raises `NotLeader`."""
 
     def __init__(
         self,
@@ -33,8 +39,10 @@ class Edges:
         wal: WalEdges,
         objects: ObjectEdges,
         catalog: EdgeCatalog,
+        confirm: Callable[[PartitionKey], Awaitable[None]],
     ) -> None:
         self._find = find
+        self._confirm = confirm
         self._wal = wal
         self._objects = objects
         self._catalog = catalog
@@ -55,6 +63,9 @@ class Edges:
 
     async def open_writer(self, fragment: str, epoch: int, keys: Sequence[PartitionKey]) -> Writer:
         """Makes a run the writer of partitions, and answers what was committed last."""
+        return await self._certainly(lambda: self._open_writer(fragment, epoch, keys))
+
+    async def _open_writer(self, fragment: str, epoch: int, keys: Sequence[PartitionKey]) -> Writer:
         durabilities = {self._find(key).settings.durability for key in keys}
         if len(durabilities) > 1:
             names = ", ".join(f"{self._find(key).name} ({self._find(key).settings.durability.value})" for key in keys)
@@ -64,6 +75,9 @@ class Edges:
 
     async def stage(self, fragment: str, epoch: int, stage_id: str, key: PartitionKey, data: bytes) -> None:
         """Keeps record batches for a commit to come. Returns when they are durable; repeating it is harmless."""
+        await self._certainly(lambda: self._stage(fragment, epoch, stage_id, key, data))
+
+    async def _stage(self, fragment: str, epoch: int, stage_id: str, key: PartitionKey, data: bytes) -> None:
         self._find(key)
         await self._of(fragment).stage(fragment, epoch, stage_id, key, data)
 
@@ -74,23 +88,28 @@ class Edges:
 
         `ends` are the partitions that end with it.
         """
-        return await self._of(fragment).commit(fragment, epoch, batch_id, stage_ids, ends=ends)
+        return await self._certainly(lambda: self._of(fragment).commit(fragment, epoch, batch_id, stage_ids, ends=ends))
 
     async def append(
         self,
         fragment: str,
         epoch: int,
-        parts: Sequence[tuple[PartitionKey, bytes]],
+        parts: Sequence[tuple[PartitionKey, bytes | memoryview]],
         position: bytes,
         *,
         ends: Sequence[PartitionKey] = (),
     ) -> None:
-        """Puts batches of a source into partitions with the position that they reach, in one commit."""
-        await self._of(fragment).append(fragment, epoch, parts, position, ends=ends)
+        """Puts batches of a source into partitions with the position that they reach, in one commit. They were made by
+        this process; a memoryview that can be written to is given away with it."""
+        await self._certainly(lambda: self._of(fragment).append(fragment, epoch, parts, position, ends=ends))
 
-    def require(self, fragment: str, epoch: int) -> Writer:
+    async def require(self, fragment: str, epoch: int) -> Writer:
         """The writer, if that run has it open."""
-        return self._of(fragment).require(fragment, epoch)
+
+        async def find() -> Writer:
+            return self._of(fragment).require(fragment, epoch)
+
+        return await self._certainly(find)
 
     def ended(self, topic_uid: str) -> bool:
         """Whether nothing follows in the topic's partitions."""
@@ -98,6 +117,9 @@ class Edges:
 
     async def open_reader(self, fragment: str, epoch: int, keys: Sequence[PartitionKey]) -> None:
         """Makes a run the reader of a topic; `StaleWriter` if a later one is. The catalog is asked once for a run."""
+        await self._certainly(lambda: self._open_reader(fragment, epoch, keys))
+
+    async def _open_reader(self, fragment: str, epoch: int, keys: Sequence[PartitionKey]) -> None:
         reader = (keys[0].topic_uid, fragment)
         known = self._readers.get(reader, 0)
         if epoch > known:
@@ -122,12 +144,20 @@ class Edges:
         return self._wal.oldest_wal_file
 
     async def carry_over(self, before: int) -> None:
-        """Tells again what only files before `before` tell of writers, so that these may be removed."""
+        """Tells again what only files before `before` tell of writers and stages, so that these may be removed."""
         await self._wal.carry_over(before)
 
     async def close(self) -> None:
         """Ends commits that are under way; whether they happened is not known here."""
         await self._objects.close()
+
+    async def _certainly(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does it when it is certain that what it needs is led here, without waiting if it is now."""
+        while True:
+            try:
+                return await work()
+            except InDoubt as doubt:
+                await self._confirm(doubt.key)
 
     def _of(self, fragment: str) -> WalEdges | ObjectEdges:
         if fragment in self._wal.writers:

@@ -28,17 +28,21 @@ _EXPECTED = (
     CorruptSegment,
     HeadgateError,
 )
-# Segments of so many partitions are read at once for one request, and fewer where each would get less than a block.
-_READS_AT_ONCE = 16
+DEFAULT_READS = 16
+# Fewer partitions are read at once where each would get less than a block.
 _LEAST_SHARE = DEFAULT_BLOCK_BYTES
 
 
 class Fetching:
-    def __init__(self, leads: Callable[[PartitionKey], Led], metrics: LogMetrics, read_timeout: float) -> None:
-        """`read_timeout` is how long one read of segments may take, and how long one waits for room, in seconds."""
+    def __init__(
+        self, leads: Callable[[PartitionKey], Led], metrics: LogMetrics, read_timeout: float, reads: int = DEFAULT_READS
+    ) -> None:
+        """`read_timeout` is how long one read of segments may take, and how long one waits for room, in seconds.
+        Segments of `reads` partitions are read at once for one request."""
         self._leads = leads
         self._metrics = metrics
         self._read_timeout = read_timeout
+        self._reads = reads
 
     async def fetch(
         self,
@@ -107,7 +111,7 @@ class Fetching:
         at = 0
         # The first is read whatever is left, so that what is in memory does not keep readers from segments for good.
         while at < len(slow) and (left > 0 or at == 0):
-            places = slow[at : at + max(1, min(_READS_AT_ONCE, left // _LEAST_SHARE))]
+            places = slow[at : at + max(1, min(self._reads, left // _LEAST_SHARE))]
             shares = divide(left, [parts[place].max_bytes for place in places])
             read = await asyncio.gather(*map(self._slowly, (parts[place] for place in places), shares))
             for place, found in zip(places, read, strict=True):

@@ -1,7 +1,8 @@
 """Reaching the leader of a partition from any agent: here where this one leads, over gRPC where another does.
 
 Only methods that answer NOT_LEADER instead of passing a call on are called elsewhere, so nothing goes round in circles.
-A leader that has just changed is waited for, within the caller's time: what NOT_LEADER answers was not acknowledged.
+A leader that has just changed is waited for, within the caller's time. What may have been stored is not sent again
+(RECORDS_UNCERTAIN): only the caller knows whether its records may be there twice.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -16,11 +18,12 @@ from grpc import StatusCode
 
 from headgate.log import v1 as api
 from headgate.log.v1 import log_service_pb2
-from headgate_agent.errors import REASONS, UNKNOWN_PARTITION
+from headgate_agent.errors import REASONS, RECORDS_UNCERTAIN, UNKNOWN_PARTITION
 from headgate_agent.log.access import AnswerRoom, FetchedPart, FetchPart, LogAccess
-from headgate_agent.log.contract import Appended, PartitionKey
+from headgate_agent.log.contract import PartitionKey, Uncertain
+from headgate_agent.log.limits import ForwardLimits
 from headgate_agent.log.refusals import EXPECTED, refusal
-from headgate_common.backoff import Backoff
+from headgate_agent.log.times import timestamp_of
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Transport, methods
 from headgate_common.errors import HeadgateError, Reason
@@ -28,23 +31,39 @@ from headgate_common.errors import HeadgateError, Reason
 T = TypeVar("T")
 
 _METHODS = methods(log_service_pb2.DESCRIPTOR.services_by_name["LogService"])
-# Of these nothing was acknowledged, so another try is the same call.
+# Of these nothing was stored, so another try is the same call.
 _AGAIN = ("NOT_LEADER", "STALE_EPOCH", "LEASE_CONFLICT", "SHUTTING_DOWN", "OVERLOADED")
-_BACKOFF = Backoff(initial=0.05, cap=1.0)
-DEFAULT_PATIENCE = 20.0
+# Of these nobody knows whether the leader did what it was asked for.
+_UNANSWERED = ("UNREACHABLE", "DEADLINE_EXCEEDED", "CANCELLED", "INTERNAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Where records are, and whether this agent has stored them: it then answers for them."""
+
+    base_offset: int
+    here: bool
 
 
 class Leaders:
     """The log of the whole cluster, partition by partition, as one agent reaches it."""
 
     def __init__(
-        self, access: LogAccess, own_name: str, *, transport: Transport, clock: Clock, source: random.Random
+        self,
+        access: LogAccess,
+        own_name: str,
+        *,
+        transport: Transport,
+        clock: Clock,
+        source: random.Random,
+        limits: ForwardLimits | None = None,
     ) -> None:
         self.access = access
         self.own_name = own_name
         self._transport = transport
         self._clock = clock
         self._random = source
+        self._limits = limits or ForwardLimits()
 
     def topic(self, name: str) -> api.Topic:
         topic = self.access.view.topic(name)
@@ -61,18 +80,30 @@ class Leaders:
             )
         return PartitionKey(topic.uid, index)
 
-    async def produce(self, key: PartitionKey, batches: bytes, patience: float | None) -> Appended:
-        async def here() -> Appended:
-            return await self.access.produce(key, batches)
+    async def produce(self, key: PartitionKey, batches: bytes, patience: float | None) -> Produced:
+        async def here() -> Produced:
+            return Produced((await self.access.produce(key, batches)).base_offset, here=True)
 
-        async def there(address: str) -> Appended:
+        async def there(address: str) -> Produced:
             part = api.ProducePart(topic_uid=key.topic_uid, partition=key.index, batches=batches)
-            answer = await self._call(address, "Produce", api.ProduceRequest(parts=[part]), patience)
+            try:
+                answer = await self._call(address, "Produce", api.ProduceRequest(parts=[part]), patience)
+            except HeadgateError as error:
+                if error.reason.name in _UNANSWERED:
+                    raise HeadgateError(RECORDS_UNCERTAIN, f"{address}: {error.message}") from error
+                raise
             told: api.ProducedPart = answer.parts[0]
             _raise(told.error_reason, told.error_message)
-            return Appended(told.base_offset, -1, told.log_start)
+            return Produced(told.base_offset, here=False)
 
         return await self._reach(key, here, there, patience)
+
+    async def confirm(self, key: PartitionKey) -> None:
+        """The last look before records are acknowledged that were stored here."""
+        try:
+            await self.access.confirm(key)
+        except EXPECTED as error:
+            raise refusal(Uncertain(str(error)), self.access.view, key, self.own_name) from error
 
     async def fetch(
         self, part: FetchPart, max_wait: float, patience: float | None, room: AnswerRoom | None = None
@@ -91,7 +122,7 @@ class Leaders:
         async def there(address: str) -> FetchedPart | api.FetchedPart:
             if room is None:
                 return await self._fetch_there(address, part, part.max_bytes, max_wait, patience)
-            most = await room.take(part.max_bytes, DEFAULT_PATIENCE)
+            most = await room.take(part.max_bytes, self._limits.timeout)
             found = await self._fetch_there(address, part, most, 0.0, patience)
             room.keep(len(found.batches))
             if not found.batches and max_wait > 0:
@@ -128,7 +159,7 @@ class Leaders:
                 topic=topic.name, partitions=[index], local_only=True, max_timestamp=largest
             )
             if timestamp is not None:
-                request.time.FromMilliseconds(timestamp)
+                request.time.CopyFrom(timestamp_of(timestamp))
             answer: api.ListOffsetsResponse = await self._call(address, "ListOffsets", request, patience)
             return answer.offsets[0]
 
@@ -149,7 +180,7 @@ class Leaders:
             offset_of_max_timestamp=-1 if newest is None else newest.offset,
         )
         if newest is not None:
-            answer.max_timestamp.FromMilliseconds(newest.timestamp)
+            answer.max_timestamp.CopyFrom(timestamp_of(newest.timestamp))
         return answer
 
     async def delete_records(self, topic: api.Topic, index: int, before: int, patience: float | None) -> int:
@@ -175,13 +206,13 @@ class Leaders:
         there: Callable[[str], Awaitable[T]],
         patience: float | None,
     ) -> T:
-        until = self._clock.monotonic() + (DEFAULT_PATIENCE if patience is None else patience) * 0.8
+        until = self._clock.monotonic() + (self._limits.timeout if patience is None else patience) * 0.8
         attempt = 0
         while True:
             try:
                 return await self._once(key, here, there)
             except HeadgateError as error:
-                pause = _BACKOFF.delay(attempt, self._random)
+                pause = self._limits.backoff.delay(attempt, self._random)
                 if error.reason.name not in _AGAIN or self._clock.monotonic() + pause > until:
                     raise
             await asyncio.sleep(pause)
@@ -201,7 +232,7 @@ class Leaders:
             raise refusal(error, view, key, self.own_name) from error
 
     async def _call(self, address: str, method: str, request: Message, patience: float | None) -> Any:
-        timeout = DEFAULT_PATIENCE if patience is None else max(patience, 0.01)
+        timeout = self._limits.timeout if patience is None else max(patience, 0.01)
         return await self._transport.call(address, _METHODS[method], request, timeout=timeout)
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import aclosing
-from functools import partial
 
 from headgate.log import v1 as api
 from headgate_agent.log.access import Bounds, OffsetOutOfRange, TimedOffset
 from headgate_agent.log.contract import Durability, PartitionSettings, SegmentInfo
 from headgate_agent.log.partition import Partition
 from headgate_agent.log.record_batch import headers
-from headgate_agent.log.records import first_at, unpack_batch
 from headgate_agent.log.segment_reader import SegmentReader
 from headgate_agent.log.segments import Segments, ref_of
-from headgate_agent.work import Work
+from headgate_agent.log.unpacking import Unpacking
 
 # Small segments that are read at once for one fetch.
-_SEGMENTS_AT_ONCE = 16
+DEFAULT_SEGMENTS = 16
+
+# What Kafka answers of an epoch that is still to come.
+_NO_EPOCH = (-1, -1)
 
 
 class Led:
@@ -32,7 +32,8 @@ class Led:
         epochs: Sequence[tuple[int, int]],
         *,
         reader: SegmentReader,
-        work: Work,
+        unpacking: Unpacking,
+        segments_at_once: int = DEFAULT_SEGMENTS,
     ) -> None:
         """`epochs` are those with records and where each began, oldest first, before this leadership."""
         self.topic = topic
@@ -43,7 +44,8 @@ class Led:
         # How many segments had been added when small ones were last looked for in vain.
         self.looked_at = 0
         self._reader = reader
-        self._work = work
+        self._unpacking = unpacking
+        self._segments_at_once = segments_at_once
         self._epochs = list(epochs)
         for header, _ in partition.tail_headers():
             # What was taken back from the write-ahead log.
@@ -126,7 +128,7 @@ class Led:
         # Taken before anything is waited for: what becomes a segment meanwhile is not overlooked.
         tail = [data for header, data in self.partition.tail_headers() if header.max_timestamp >= timestamp]
         for data in tail:
-            found = await self._work.run(partial(_first_at, data, timestamp, start))
+            found = await self._unpacking.first_at(data, timestamp, start)
             if found is not None:
                 return found
         return None
@@ -134,7 +136,7 @@ class Led:
     async def _first_in(self, info: SegmentInfo, timestamp: int, start: int) -> TimedOffset | None:
         async with aclosing(self._reader.batches_since(ref_of(info), timestamp, start)) as blocks:
             async for data in blocks:
-                found = await self._work.run(partial(_first_at, data, timestamp, start))
+                found = await self._unpacking.first_at(data, timestamp, start)
                 if found is not None:
                     return found
         return None
@@ -146,36 +148,41 @@ class Led:
         tail = sorted(self.partition.tail_headers(), key=lambda one: (-one[0].max_timestamp, one[0].base_offset))
         best: TimedOffset | None = None
         for info in sorted(await self.segments.all(), key=lambda one: (-one.max_timestamp, one.base_offset)):
-            if best is not None and info.max_timestamp <= best.timestamp:
+            if info.max_timestamp < _above(best):
                 break
-            best = _larger(best, await self._largest_in(info, start))
+            best = await self._largest_in(info, start, best)
         for header, data in tail:
-            if best is not None and header.max_timestamp <= best.timestamp:
+            if header.max_timestamp < _above(best):
                 break
-            best = _larger(best, await self._work.run(partial(_largest, (data,), start)))
+            best = await self._unpacking.largest(data, start, best)
         return best
 
-    async def _largest_in(self, info: SegmentInfo, start: int) -> TimedOffset | None:
+    async def _largest_in(self, info: SegmentInfo, start: int, best: TimedOffset | None) -> TimedOffset | None:
         found = await self._first_in(info, info.max_timestamp, start)
         if found is not None:
             return found
         # The start has passed the record that the segment's largest timestamp is of.
-        batches = [bytes(view) for view in await self._reader.read(ref_of(info), start, sys.maxsize)]
-        return await self._work.run(partial(_largest, batches, start))
+        async with aclosing(self._reader.batches_since(ref_of(info), _above(best), start)) as blocks:
+            async for data in blocks:
+                best = await self._unpacking.largest(data, start, best)
+        return best
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        if epoch >= self.partition.epoch:
+        if epoch > self.partition.epoch:
+            return _NO_EPOCH
+        if epoch == self.partition.epoch:
             return self.partition.epoch, self.partition.durable
         at = bisect_right([one for one, _ in self._epochs], epoch)
-        if at == 0:
-            return -1, -1
         end = self._epochs[at][1] if at < len(self._epochs) else self._began
+        if at == 0:
+            # As Kafka answers. A reader that has come to there has nothing to do again: its offsets hold nothing else.
+            return (epoch, end) if epoch >= 0 else (-1, -1)
         return self._epochs[at - 1][0], end
 
     async def _enough(self, offset: int, max_bytes: int) -> list[SegmentInfo]:
         chosen: list[SegmentInfo] = []
         size = 0
-        for info in await self.segments.from_offset(offset, _SEGMENTS_AT_ONCE):
+        for info in await self.segments.from_offset(offset, self._segments_at_once):
             if chosen and size + info.size > max_bytes:
                 break
             chosen.append(info)
@@ -187,6 +194,8 @@ def settings_of(topic: api.Topic, limits: PartitionSettings) -> PartitionSetting
     """The settings of a topic, over those of the agent."""
     given = topic.settings
     wal = given.durability == api.DURABILITY_WAL
+    # Whoever reads an edge trims it: what is read soon need not go into a segment at all.
+    hold = limits.hold_bytes if wal and topic.internal else 0
     return PartitionSettings(
         durability=Durability.WAL if wal else Durability.OBJECT,
         linger=_seconds(given, "linger", limits.linger),
@@ -194,36 +203,17 @@ def settings_of(topic: api.Topic, limits: PartitionSettings) -> PartitionSetting
         segment_age=_seconds(given, "segment_age", limits.segment_age),
         max_message_bytes=given.max_message_bytes or limits.max_message_bytes,
         reserve_ahead=limits.reserve_ahead,
-        max_unflushed_bytes=limits.max_unflushed_bytes,
+        max_unflushed_bytes=limits.max_unflushed_bytes + hold,
+        hold_bytes=hold,
         max_producers=limits.max_producers,
+        after_max=limits.after_max,
     )
+
+
+def _above(best: TimedOffset | None) -> int:
+    """What a timestamp must be at least to be larger; one below 0 is none."""
+    return 0 if best is None else best.timestamp + 1
 
 
 def _seconds(settings: api.TopicSettings, name: str, default: float) -> float:
     return getattr(settings, name).ToNanoseconds() / 1e9 if settings.HasField(name) else default  # type: ignore[arg-type]
-
-
-def _first_at(data: bytes, timestamp: int, log_start: int) -> TimedOffset | None:
-    for header in headers(data):
-        if header.max_timestamp < timestamp or header.next_offset <= log_start:
-            continue
-        record = first_at((one for one in unpack_batch(data, header) if one.offset >= log_start), timestamp)
-        if record is not None:
-            return TimedOffset(record.offset, record.timestamp, header.leader_epoch)
-    return None
-
-
-def _largest(batches: Sequence[bytes], log_start: int) -> TimedOffset | None:
-    best: TimedOffset | None = None
-    for data in batches:
-        for header in headers(data):
-            for record in unpack_batch(data, header):
-                if record.offset >= log_start:
-                    best = _larger(best, TimedOffset(record.offset, record.timestamp, header.leader_epoch))
-    return best
-
-
-def _larger(one: TimedOffset | None, other: TimedOffset | None) -> TimedOffset | None:
-    """The one with the larger timestamp, or the earlier one; one without a timestamp is none."""
-    found = [each for each in (one, other) if each is not None and each.timestamp >= 0]
-    return max(found, key=lambda each: (each.timestamp, -each.offset), default=None)

@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _METHODS = methods(log_metadata_service_pb2.DESCRIPTOR.services_by_name["LogMetadataService"])
 _PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# Internal: what goes in one call to the catalog, and what it lists in one answer.
 _MOST_TOGETHER = 500
 _SEGMENTS_AT_ONCE = 1000
 

@@ -47,7 +47,7 @@ T = TypeVar("T")
 # Footer and index of most stages.
 _TAIL_GUESS = 4096
 # Stages of one commit: each is a segment in the one transaction.
-_MOST_STAGES = 10_000
+DEFAULT_STAGES = 10_000
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class ObjectEdges:
         backoff: Backoff = DEFAULT_BACKOFF,
         removed: Callable[[Sequence[str]], None] = lambda names: None,
         keep_bytes: int = 32 << 20,
+        most_stages: int = DEFAULT_STAGES,
     ) -> None:
         """`keep_bytes` of stages stay in memory until they are committed, so that readers who keep up are served from
         there."""
@@ -87,6 +88,7 @@ class ObjectEdges:
         self._backoff = backoff
         self._removed = removed
         self._keep_bytes = keep_bytes
+        self._most_stages = most_stages
         self._opened: dict[str, _Opened] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -165,7 +167,7 @@ class ObjectEdges:
         self,
         fragment: str,
         epoch: int,
-        parts: Sequence[tuple[PartitionKey, bytes]],
+        parts: Sequence[tuple[PartitionKey, bytes | memoryview]],
         position: bytes,
         *,
         ends: Sequence[PartitionKey] = (),
@@ -180,8 +182,8 @@ class ObjectEdges:
             writer = self.require(fragment, epoch)
             if batch_id <= writer.batch_id:
                 return False
-            if len(stage_ids) > _MOST_STAGES:
-                raise NotAccepted(f"{len(stage_ids)} stages in one commit; {_MOST_STAGES} are allowed: make fewer")
+            if len(stage_ids) > self._most_stages:
+                raise NotAccepted(f"{len(stage_ids)} stages in one commit; {self._most_stages} are allowed: make fewer")
             chosen = [*await self._named(fragment, stage_ids), *await self._endings(fragment, ends)]
             ended = writer.ended or bool(ends)
             return await self._show(chosen, Run(fragment, epoch, False, batch_id, writer.position, ended))
@@ -190,13 +192,18 @@ class ObjectEdges:
         self,
         fragment: str,
         epoch: int,
-        parts: Sequence[tuple[PartitionKey, bytes]],
+        parts: Sequence[tuple[PartitionKey, bytes | memoryview]],
         position: bytes,
         ends: Sequence[PartitionKey],
     ) -> None:
         async with self._turns[fragment]:
             writer = self.require(fragment, epoch)
-            made = await self._staged(fragment, [(key, data) for key, data in parts if data])
+            # One object for each partition, whatever number of batches.
+            by_key: dict[PartitionKey, list[bytes | memoryview]] = {}
+            for key, data in parts:
+                by_key.setdefault(key, []).append(data)
+            joined = [(key, b"".join(batches)) for key, batches in by_key.items()]
+            made = await self._staged(fragment, [(key, data) for key, data in joined if data])
             chosen = [*made, *await self._endings(fragment, ends)]
             ended = writer.ended or bool(ends)
             await self._show(chosen, Run(fragment, epoch, False, writer.batch_id + 1, position, ended))

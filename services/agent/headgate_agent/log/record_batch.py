@@ -24,6 +24,8 @@ _EPOCH = struct.Struct(">i")
 _EPOCH_AT = 12
 MAGIC = 2
 _CODEC_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_DELETE_HORIZON = 0x40
 _CONTROL = 0x20
 _TRANSACTIONAL = 0x10
 
@@ -59,8 +61,20 @@ class BatchHeader:
         return bool(self.attributes & _CODEC_MASK)
 
     @property
+    def append_time(self) -> bool:
+        """Whether all of its records have its largest timestamp."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
     def transactional(self) -> bool:
         return bool(self.attributes & (_TRANSACTIONAL | _CONTROL))
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """That of its first record, where the header says it."""
+        if self.append_time:
+            return self.max_timestamp
+        return None if self.attributes & _DELETE_HORIZON else self.base_timestamp
 
     @property
     def last_sequence(self) -> int:
@@ -130,7 +144,7 @@ def check_crc(data: bytes | bytearray | memoryview, header: BatchHeader) -> None
         raise CorruptBatch(f"batch at byte {header.position}: CRC is {found:#010x}, its header says {header.crc:#010x}")
 
 
-def placed(data: bytes | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+def placed(data: bytes | bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     """A copy of the batch with its place in the log."""
     whole = memoryview(data)[header.position : header.position + header.size]
     head = bytearray(whole[:HEADER_BYTES])
@@ -161,6 +175,13 @@ def encode(
 def encode_parts(parts: Sequence[bytes | bytearray | memoryview], count: int, timestamp: int, latest: int) -> bytes:
     """The same around records in pieces, each of which is copied once."""
     return b"".join(_framed(parts, count, (timestamp, latest), 0, (-1, -1, -1)))
+
+
+def finish_in_place(made: memoryview, count: int, timestamp: int) -> None:
+    """Writes the header of a batch whose records follow it already."""
+    size = len(made) - _LENGTH_COUNTS_FROM
+    _HEADER.pack_into(made, 0, 0, size, -1, MAGIC, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
+    struct.pack_into(">I", made, 17, crc32c(made[_CRC_COVERS_FROM:]))
 
 
 def _framed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.log import v1 as api
 from headgate_agent.errors import (
     CORRUPT_BATCH,
     DATA_DAMAGED,
@@ -11,13 +12,15 @@ from headgate_agent.errors import (
     OFFSET_OUT_OF_RANGE,
     RECORD_TOO_LARGE,
     RECORDS_REFUSED,
+    RECORDS_UNCERTAIN,
     SEQUENCE_REFUSED,
     STALE_EPOCH,
+    TOPIC_INTERNAL,
     UNKNOWN_PARTITION,
     WAL_UNAVAILABLE,
 )
 from headgate_agent.log.access import ClusterView, OffsetOutOfRange, UnknownPartition
-from headgate_agent.log.contract import NotAccepted, NotLeader, PartitionKey, StaleEpoch, TooLarge
+from headgate_agent.log.contract import NotAccepted, NotLeader, PartitionKey, StaleEpoch, TooLarge, Uncertain
 from headgate_agent.log.objects import ObjectMissing, ObjectStoreFailed
 from headgate_agent.log.producers import SequenceRefused
 from headgate_agent.log.record_batch import CorruptBatch
@@ -68,14 +71,30 @@ def refusal(error: Exception, view: ClusterView, key: PartitionKey | None = None
     raise error
 
 
+def refuse_internal(topic: api.Topic) -> None:
+    """Raises for a topic of a query: what is in it is the query's alone to change, through EdgeService."""
+    if topic.internal:
+        raise HeadgateError(
+            TOPIC_INTERNAL, f"topic {topic.name} belongs to a query", metadata={"query": topic.query_uid}
+        )
+
+
 def _not_leader(error: NotLeader, view: ClusterView, key: PartitionKey | None, own_name: str) -> HeadgateError:
     if key is None:
-        return HeadgateError(NOT_LEADER, str(error))
+        return HeadgateError(_reason_of(error), str(error))
     leader = view.leadership(key).leader
     peer = view.peer(leader) if leader else None
-    if leader == own_name and own_name and not isinstance(error, StaleEpoch):
+    if leader == own_name and own_name and not isinstance(error, StaleEpoch | Uncertain):
         # The catalog still names this agent, which is not sure of itself any more.
         return HeadgateError(LEASE_CONFLICT, str(error), metadata={"leader": leader})
     metadata = {"leader": leader, "address": peer.address} if peer is not None else {}
-    reason = STALE_EPOCH if isinstance(error, StaleEpoch) else NOT_LEADER
-    return HeadgateError(reason, str(error), metadata=metadata)
+    return HeadgateError(_reason_of(error), str(error), metadata=metadata)
+
+
+def _reason_of(error: NotLeader) -> Reason:
+    match error:
+        case Uncertain():
+            return RECORDS_UNCERTAIN
+        case StaleEpoch():
+            return STALE_EPOCH
+    return NOT_LEADER

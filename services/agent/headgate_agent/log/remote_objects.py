@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -17,10 +18,12 @@ import obstore.store
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from headgate_agent.log.objects import ObjectExists, ObjectMissing, ObjectStoreFailed, StoredObject
+from headgate_common.backoff import Backoff
 
 T = TypeVar("T")
 
 SCHEMES = ("s3", "gs", "az", "memory")
+# Internal: a page of a listing, as stores have them.
 _LISTED_AT_ONCE = 1000
 
 
@@ -81,25 +84,45 @@ class RemoteObjects:
             raise ObjectStoreFailed(str(error).splitlines()[0]) from error
 
 
-def remote_objects(url: str, options: Mapping[str, str], timeout: float) -> RemoteObjects:
+_BACKOFF = Backoff(initial=0.1, cap=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTries:
+    """How one request to the store is tried, within its time. Times in seconds."""
+
+    connect_timeout: float = 5.0
+    # Tries after the first one that failed in a way that may pass, and the waits between them.
+    retries: int = 3
+    backoff: Backoff = _BACKOFF
+
+
+def remote_objects(
+    url: str, options: Mapping[str, str], timeout: float, tries: StoreTries | None = None
+) -> RemoteObjects:
     """The store at `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `memory://`.
 
     `options` are obstore's for that store (`endpoint`, `region`, `access_key_id`, ...); what is not given comes from
     the environment, as usual for that cloud. Raises ValueError for one that is unknown.
     """
+    tries = tries or StoreTries()
     if url.startswith("memory:"):
         return RemoteObjects(obstore.store.MemoryStore())
     client: dict[str, Any] = {
         "timeout": timedelta(seconds=timeout),
-        "connect_timeout": timedelta(seconds=min(timeout, 5.0)),
+        "connect_timeout": timedelta(seconds=min(timeout, tries.connect_timeout)),
     }
     config = {key: value for key, value in options.items() if key != "allow_http"}
     if options.get("allow_http", "").lower() in ("true", "1", "yes"):
         client["allow_http"] = True
     retries: dict[str, Any] = {
-        "max_retries": 3,
+        "max_retries": tries.retries,
         "retry_timeout": timedelta(seconds=timeout),
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+        "backoff": {
+            "init_backoff": timedelta(seconds=tries.backoff.initial),
+            "max_backoff": timedelta(seconds=tries.backoff.cap),
+            "base": 2,
+        },
     }
     try:
         # The overloads of the library want a type for each cloud; which one it is only the URL says.

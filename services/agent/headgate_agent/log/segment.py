@@ -19,6 +19,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import lz4.block
 from crc32c import crc32c
@@ -154,17 +155,18 @@ class SegmentWriter:
         return [*self._parts, index, fixed, _FOOTER_TAIL.pack(crc32c(fixed), self._footer_magic)]
 
     def _close_block(self) -> None:
-        data = b"".join(self._pending)
+        # A batch that is a block of its own, as those of edges are, is only read: nothing copies it.
+        data = cast(bytes, self._pending[0]) if len(self._pending) == 1 else b"".join(self._pending)
         stored = data
         if not self._pending_packed:
             packed = lz4.block.compress(data, store_size=False)
             if len(packed) < len(data):
                 stored = packed
         # The CRC guards what the object store gave back; the batches inside carry the client's own.
-        guarded = stored + struct.pack(">I", crc32c(stored))
+        crc = struct.pack(">I", crc32c(stored))
         self._blocks.append(Block(self._pending_base, self._position, len(stored), len(data), self._pending_time))
-        self._parts.append(guarded)
-        self._position += len(guarded)
+        self._parts += [stored, crc]
+        self._position += len(stored) + len(crc)
         self._pending, self._pending_bytes, self._pending_time = [], 0, -1
 
 

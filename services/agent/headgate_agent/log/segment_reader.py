@@ -1,15 +1,18 @@
 """Reads record batches out of segments: the index first, then only the blocks that are needed, by range.
 
 Blocks that lie side by side are fetched with one request; readers that want the same bytes at the same time share one
-fetch. What is read is checked (see `segment.py`) before anyone sees it.
+fetch. What is read is checked (see `segment.py`) before anyone sees it, and before it is kept on the disk. What turns
+out to be damaged there is read once more from the object store.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from headgate_agent.log.block_cache import BlockCache, BlockKey
 from headgate_agent.log.disk_cache import DiskCache
@@ -26,6 +29,10 @@ from headgate_agent.log.segment import (
 )
 from headgate_agent.shared_fetches import SharedFetches
 from headgate_agent.work import Inline, Work
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # A first guess at the size of footer and index together: enough for a segment of some hundred blocks.
 _TAIL_GUESS = 4096
@@ -90,12 +97,16 @@ class SegmentReader:
     async def _fetch_index(self, segment: SegmentRef) -> Index:
         wanted = min(_TAIL_GUESS, segment.size)
         for _ in range(2):
-            tail = await self._range(segment.key, segment.size - wanted, wanted)
-            answer = read_index(tail, segment.size)
+            answer = await self._range(segment.key, segment.size - wanted, wanted, partial(self._index_in, segment))
             if isinstance(answer, Index):
-                return self._remember(segment, answer)
+                return answer
             wanted = answer
         raise CorruptSegment(f"{segment.key}: the footer does not say how long the index is")
+
+    async def _index_in(self, segment: SegmentRef, tail: bytes) -> Index | int:
+        """As `read_index`."""
+        answer = read_index(tail, segment.size)
+        return self._remember(segment, answer) if isinstance(answer, Index) else answer
 
     def _remember(self, segment: SegmentRef, index: Index) -> Index:
         if index.staged:
@@ -124,21 +135,31 @@ class SegmentReader:
 
     async def _fetch(self, segment: SegmentRef, index: Index, run: Sequence[Block]) -> Sequence[bytes]:
         start = run[0].position
-        raw = await self._range(segment.key, start, sum(stored_range(run[-1])) - start)
-        unpack = partial(_unpack_run, run, raw, (index.shift, segment.epoch) if index.staged else None)
-        unpacked = unpack() if len(raw) <= _UNPACK_INLINE else await self._work.run(unpack)
+        length = sum(stored_range(run[-1])) - start
+        unpacked = await self._range(segment.key, start, length, partial(self._unpacked, segment, index, run))
         for block, data in zip(run, unpacked, strict=True):
             self._cache.put(BlockKey(segment.key, block.position), data)
         return unpacked
 
-    async def _range(self, key: str, start: int, length: int) -> bytes:
-        if self._disk is None:
-            return await self._objects.read(key, start, length)
-        found = await self._disk.get(key, start, length)
-        if found is None:
-            found = await self._objects.read(key, start, length)
-            await self._disk.put(key, start, found)
-        return found
+    async def _unpacked(self, segment: SegmentRef, index: Index, run: Sequence[Block], raw: bytes) -> Sequence[bytes]:
+        unpack = partial(_unpack_run, run, raw, (index.shift, segment.epoch) if index.staged else None)
+        return unpack() if len(raw) <= _UNPACK_INLINE else await self._work.run(unpack)
+
+    async def _range(self, key: str, start: int, length: int, checked: Callable[[bytes], Awaitable[T]]) -> T:
+        """What `checked` makes of a range; it raises `CorruptSegment` if that is damaged."""
+        disk = self._disk
+        found = await disk.get(key, start, length) if disk is not None else None
+        if disk is not None and found is not None:
+            try:
+                return await checked(found)
+            except CorruptSegment as error:
+                log.warning("the disk cache is damaged", extra={"object": key, "position": start, "error": str(error)})
+                await disk.forget(key, start, length)
+        found = await self._objects.read(key, start, length)
+        made = await checked(found)
+        if disk is not None:
+            await disk.put(key, start, found)
+        return made
 
 
 def _unpack_run(run: Sequence[Block], raw: bytes, placing: tuple[int, int] | None) -> list[bytes]:

@@ -5,33 +5,38 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
 from headgate.log import v1 as api
 from headgate.log.v1 import log_service_pb2
-from headgate_agent.errors import GROUP_UNAVAILABLE, RECORD_TOO_LARGE, TOPIC_INTERNAL
-from headgate_agent.log.access import FetchPart, GroupOffsets, LogAccess
+from headgate_agent.errors import GROUP_UNAVAILABLE, RECORD_TOO_LARGE, RECORDS_UNCERTAIN
+from headgate_agent.log.access import FetchedPart, FetchPart, GroupOffsets, LogAccess
 from headgate_agent.log.answer_memory import DEFAULT_BYTES, AnswerMemory
 from headgate_agent.log.answers import Answers, time_left
-from headgate_agent.log.batches import MOST_BYTES, Batches
+from headgate_agent.log.batches import Batches
 from headgate_agent.log.contract import PartitionKey
-from headgate_agent.log.forwarding import Leaders, batches_of, bounds_of
+from headgate_agent.log.forwarding import Leaders, Produced, batches_of, bounds_of
+from headgate_agent.log.limits import CallLimits
 from headgate_agent.log.record_batch import HEADER_BYTES
-from headgate_agent.log.records import PlainRecord, pack, partition_of_key, unpack_batches
-from headgate_agent.log.refusals import EXPECTED, refusal
-from headgate_agent.log.tailing import PAGES, Tailing
+from headgate_agent.log.records import PlainRecord, pack, partition_of_key
+from headgate_agent.log.refusals import EXPECTED, refusal, refuse_internal
+from headgate_agent.log.tailing import Tailing
+from headgate_agent.log.times import timestamp_of
+from headgate_agent.log.unpacking import Unpacking
 from headgate_agent.work import Inline, Work
 from headgate_common.clock import Clock
 from headgate_common.dispatch import Call, Transport
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 
+T = TypeVar("T")
+
 _DEFAULT_RECORDS = 100
 _DEFAULT_BYTES = 1 << 20
-_MOST_WAIT = 60.0
 
 
 class NoGroups:
@@ -57,29 +62,36 @@ class LogService:
         name: str = "",
         groups: GroupOffsets | None = None,
         work: Work | None = None,
+        unpacking: Unpacking | None = None,
         answers: Answers | None = None,
+        limits: CallLimits | None = None,
     ) -> None:
+        self._limits = limits or CallLimits()
         self._clock = clock
         self._random = source
         self._work: Work = work or Inline()
+        self._unpacking = unpacking or Unpacking(Inline())
         self._groups: GroupOffsets = groups or NoGroups()
         self._leaders = Leaders(
-            access, name or str(getattr(access, "name", "")), transport=transport, clock=clock, source=source
+            access,
+            name or str(getattr(access, "name", "")),
+            transport=transport,
+            clock=clock,
+            source=source,
+            limits=self._limits.forward,
         )
         self._answers = answers or Answers(AnswerMemory(DEFAULT_BYTES), clock)
-        self._batches = Batches(access, self._leaders.own_name, self._answers)
+        self._batches = Batches(access, self._leaders.own_name, self._answers, self._limits)
 
     async def produce_records(self, request: api.ProduceRecordsRequest, call: Call) -> api.ProduceRecordsResponse:
         topic = self._leaders.topic(request.topic)
-        if topic.internal:
-            raise HeadgateError(
-                TOPIC_INTERNAL, f"topic {topic.name} belongs to a query", metadata={"query": topic.query_uid}
-            )
+        refuse_internal(topic)
         chosen = self._choose(topic, request)
         groups: dict[int, list[int]] = defaultdict(list)
         for place, index in enumerate(chosen):
             groups[index].append(place)
         records = self._plain(request.records)
+        _check_sizes(topic, records)
         answers = await asyncio.gather(
             *(
                 self._produce(topic, index, [records[place] for place in places], call)
@@ -87,32 +99,50 @@ class LogService:
             ),
             return_exceptions=True,
         )
+        stored = await self._stored(topic, dict(zip(groups, answers, strict=True)))
         positions = [api.RecordPosition(partition=index) for index in chosen]
-        for places, answer in zip(groups.values(), answers, strict=True):
-            if isinstance(answer, BaseException):
-                raise answer
+        for index, places in groups.items():
             for delta, place in enumerate(places):
-                positions[place].offset = answer + delta
+                positions[place].offset = stored[index] + delta
         return api.ProduceRecordsResponse(positions=positions)
+
+    async def _stored(self, topic: api.Topic, answers: Mapping[int, Produced | BaseException]) -> dict[int, int]:
+        """The first offset in each partition. Where not all of them have their records, one error is told of all: if
+        some partition has them, or may have them, it is RECORDS_UNCERTAIN."""
+        stored: dict[int, int] = {}
+        failed: list[BaseException] = []
+        for index, answer in answers.items():
+            try:
+                if isinstance(answer, BaseException):
+                    raise answer
+                if answer.here:
+                    await self._leaders.confirm(PartitionKey(topic.uid, index))
+                stored[index] = answer.base_offset
+            except HeadgateError as error:
+                failed.append(error)
+        if not failed:
+            return stored
+        uncertain = [each for each in failed if isinstance(each, HeadgateError) and each.reason is RECORDS_UNCERTAIN]
+        if not stored or uncertain:
+            raise (uncertain or failed)[0]
+        raise HeadgateError(
+            RECORDS_UNCERTAIN,
+            f"partitions {', '.join(map(str, sorted(stored)))} of {topic.name} have their records, and others do not: "
+            f"{failed[0]}",
+            metadata={"topic": topic.name, "stored": ",".join(map(str, sorted(stored)))},
+        ) from failed[0]
 
     async def fetch_records(self, request: api.FetchRecordsRequest, call: Call) -> api.FetchRecordsResponse:
         topic = self._leaders.topic(request.topic)
         key = self._leaders.key(topic, request.partition)
         offset = await self._start(topic, request.partition, getattr(request, "from"), call)
-        wait = _wait(request.max_wait, call)
-        part = FetchPart(key, offset, min(request.max_bytes or _DEFAULT_BYTES, MOST_BYTES))
+        wait = self._wait(request.max_wait, call)
+        part = FetchPart(key, offset, min(request.max_bytes or _DEFAULT_BYTES, self._limits.answer_most))
         with self._answers.one(call) as room:
             fetched = await self._leaders.fetch(part, wait, call.timeout, room)
             log_start, high_watermark = bounds_of(fetched)
             response = api.FetchRecordsResponse(next_offset=offset, high_watermark=high_watermark, log_start=log_start)
-            most = request.max_records or _DEFAULT_RECORDS
-            size = 0
-            for record in await self._unpack(batches_of(fetched)):
-                if record.offset < offset:
-                    continue
-                size += record.size
-                if len(response.records) >= most or (response.records and size > part.max_bytes):
-                    break
+            for record in await self._unpacked(part, fetched, most=request.max_records or _DEFAULT_RECORDS):
                 response.records.append(message_of(record, request.partition))
                 response.next_offset = record.offset + 1
             return response
@@ -132,8 +162,9 @@ class LogService:
                 for index in starts
             }
         left = request.limit or None
-        with self._answers.stream(call, PAGES) as room:
-            async with aclosing(Tailing(self._leaders, self._unpack, topic, starts, ends, room).pages()) as pages:
+        with self._answers.stream(call, self._limits.tail_pages) as room:
+            tailing = Tailing(self._leaders, self._unpacked, topic, starts, ends, room, self._limits)
+            async with aclosing(tailing.pages()) as pages:
                 async for page in pages:
                     found = [message_of(record, page.partition) for record in page.records]
                     if left is not None:
@@ -151,7 +182,7 @@ class LogService:
         if request.local_only:
             keys = [self._leaders.key(topic, index) for index in indexes]
             offsets = [
-                await self._local(key, self._leaders.local_offsets(key, time, largest=request.max_timestamp))
+                await self._local(key, partial(self._leaders.local_offsets, key, time, largest=request.max_timestamp))
                 for key in keys
             ]
         else:
@@ -165,9 +196,10 @@ class LogService:
 
     async def delete_records(self, request: api.DeleteRecordsRequest, call: Call) -> api.DeleteRecordsResponse:
         topic = self._leaders.topic(request.topic)
+        refuse_internal(topic)
         if request.local_only:
             key = self._leaders.key(topic, request.partition)
-            start = await self._local(key, self._leaders.local_delete(key, request.before_offset))
+            start = await self._local(key, partial(self._leaders.local_delete, key, request.before_offset))
         else:
             start = await self._leaders.delete_records(topic, request.partition, request.before_offset, call.timeout)
         return api.DeleteRecordsResponse(log_start=start)
@@ -193,7 +225,7 @@ class LogService:
             yield response
 
     async def fetch(self, request: api.FetchRequest, call: Call) -> api.FetchResponse:
-        wait = _wait(request.max_wait, call)
+        wait = self._wait(request.max_wait, call)
         return await self._batches.fetch(request, wait, call)
 
     async def stream_fetch(
@@ -202,6 +234,11 @@ class LogService:
         async with aclosing(self._batches.stream_fetch(request, call)) as responses:
             async for response in responses:
                 yield response
+
+    def _wait(self, wanted: Duration, call: Call) -> float:
+        """How long to wait for records, in seconds."""
+        left, most = time_left(call), self._limits.fetch_wait
+        return min(wanted.ToNanoseconds() / 1e9, most if left is None else left, most)
 
     def _choose(self, topic: api.Topic, request: api.ProduceRecordsRequest) -> list[int]:
         """The partition of each record."""
@@ -226,18 +263,9 @@ class LogService:
             for record in records
         ]
 
-    async def _produce(self, topic: api.Topic, index: int, records: Sequence[PlainRecord], call: Call) -> int:
-        largest = topic.settings.max_message_bytes or _DEFAULT_BYTES
-        for record in records:
-            if record.size + HEADER_BYTES > largest:
-                raise HeadgateError(
-                    RECORD_TOO_LARGE,
-                    f"a record of {record.size} bytes; topic {topic.name} takes batches of up to {largest}",
-                    metadata={"topic": topic.name, "max_message_bytes": str(largest)},
-                )
-        batches = await self._work.run(lambda: b"".join(pack(records, largest)))
-        appended = await self._leaders.produce(PartitionKey(topic.uid, index), batches, call.timeout)
-        return appended.base_offset
+    async def _produce(self, topic: api.Topic, index: int, records: Sequence[PlainRecord], call: Call) -> Produced:
+        batches = await self._work.run(lambda: b"".join(pack(records, _largest_batch(topic))))
+        return await self._leaders.produce(PartitionKey(topic.uid, index), batches, call.timeout)
 
     async def _start(self, topic: api.Topic, index: int, start: api.StartPosition, call: Call) -> int:
         """The offset to begin at."""
@@ -254,15 +282,22 @@ class LogService:
                 return (await self._leaders.offsets(topic, index, None, call.timeout)).log_start
         raise HeadgateError(INVALID_ARGUMENT, "an unknown place to begin")
 
-    async def _unpack(self, batches: bytes) -> list[PlainRecord]:
+    async def _unpacked(
+        self, part: FetchPart, fetched: FetchedPart | api.FetchedPart, *, until: int | None = None, most: int
+    ) -> list[PlainRecord]:
+        """The records that were asked for, of those that were fetched, in an answer of as many bytes."""
         try:
-            return await self._work.run(lambda: list(unpack_batches(batches)))
+            return await self._unpacking.records(
+                part.key, batches_of(fetched), part.offset, until=until, most=most, most_bytes=part.max_bytes
+            )
         except EXPECTED as error:
             raise refusal(error, self._leaders.access.view) from error
 
-    async def _local(self, key: PartitionKey, work: Any) -> Any:
+    async def _local(self, key: PartitionKey, work: Callable[[], Awaitable[T]]) -> T:
+        """What the leader is asked that this agent must be; it waits while that is in doubt."""
         try:
-            return await work
+            await self._leaders.access.confirm(key)
+            return await work()
         except EXPECTED as error:
             raise refusal(error, self._leaders.access.view, key, self._leaders.own_name) from error
 
@@ -271,7 +306,7 @@ class LogService:
         try:
             topic = self._leaders.topic(offset.topic)
             # A partition without a leader has no end that anyone knows; that is an answer too, and is not waited for.
-            found = await self._leaders.offsets(topic, offset.partition, None, 1.0)
+            found = await self._leaders.offsets(topic, offset.partition, None, self._limits.lag_timeout)
         except HeadgateError:
             return lag
         lag.high_watermark = found.high_watermark
@@ -290,11 +325,21 @@ def message_of(record: PlainRecord, partition: int) -> api.Record:
         if value is not None:
             header.value = value
     if record.timestamp >= 0:
-        message.timestamp.FromMilliseconds(record.timestamp)
+        message.timestamp.CopyFrom(timestamp_of(record.timestamp))
     return message
 
 
-def _wait(wanted: Duration, call: Call) -> float:
-    """How long to wait for records, in seconds."""
-    left = time_left(call)
-    return min(wanted.ToNanoseconds() / 1e9, _MOST_WAIT if left is None else left, _MOST_WAIT)
+def _largest_batch(topic: api.Topic) -> int:
+    return topic.settings.max_message_bytes or _DEFAULT_BYTES
+
+
+def _check_sizes(topic: api.Topic, records: Sequence[PlainRecord]) -> None:
+    """Before anything is stored, because partitions are stored one without the other."""
+    largest = _largest_batch(topic)
+    for record in records:
+        if record.size + HEADER_BYTES > largest:
+            raise HeadgateError(
+                RECORD_TOO_LARGE,
+                f"a record of {record.size} bytes; topic {topic.name} takes batches of up to {largest}",
+                metadata={"topic": topic.name, "max_message_bytes": str(largest)},
+            )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from dataclasses import dataclass
 
 from headgate_agent.errors import CATALOG_MISMATCH
 from headgate_agent.log.objects import ObjectExists, ObjectMissing, Objects, ObjectStoreFailed
@@ -24,25 +25,36 @@ LABEL = "headgate.object_store"
 _KEY = "headgate-store"
 _CATALOG_KEY = "headgate-catalog"
 _CATALOG_LENGTH = len("catalog-") + UID_LENGTH
-_ATTEMPTS = 6
-# An agent starts without its store rather than not at all, in seconds.
-_PATIENCE = 10.0
 _BACKOFF = Backoff(initial=0.2, cap=2.0)
 
 
-async def identity(objects: Objects, ids: Ids, source: random.Random) -> str:
+@dataclass(frozen=True, slots=True)
+class StorePatience:
+    """How long an agent that starts waits for its store: it starts without it rather than not at all."""
+
+    seconds: float = 10.0
+    attempts: int = 6
+    backoff: Backoff = _BACKOFF
+
+
+DEFAULT_PATIENCE = StorePatience()
+
+
+async def identity(
+    objects: Objects, ids: Ids, source: random.Random, patience: StorePatience = DEFAULT_PATIENCE
+) -> str:
     """The store's identity; empty if the store does not answer, so that an agent can start without it."""
     made = ids.uid("store")
     try:
-        async with asyncio.timeout(_PATIENCE):
-            for attempt in range(_ATTEMPTS):
+        async with asyncio.timeout(patience.seconds):
+            for attempt in range(patience.attempts):
                 try:
                     return await _identity(objects, made)
                 except ObjectStoreFailed as error:
                     log.warning("the object store does not answer", extra={"error": str(error)})
-                await asyncio.sleep(_BACKOFF.delay(attempt, source))
+                await asyncio.sleep(patience.backoff.delay(attempt, source))
     except TimeoutError:
-        log.warning("the object store does not answer", extra={"seconds": _PATIENCE})
+        log.warning("the object store does not answer", extra={"seconds": patience.seconds})
     return ""
 
 
@@ -67,7 +79,14 @@ async def catalog_of(objects: Objects) -> str:
         return ""
 
 
-async def claim(objects: Objects, uid: str, source: random.Random, *, adopt: bool = False) -> None:
+async def claim(
+    objects: Objects,
+    uid: str,
+    source: random.Random,
+    *,
+    adopt: bool = False,
+    patience: StorePatience = DEFAULT_PATIENCE,
+) -> None:
     """Makes the store that of a catalog, however long the store takes to answer.
 
     CATALOG_MISMATCH if it is of another, unless it is to be adopted.
@@ -77,9 +96,9 @@ async def claim(objects: Objects, uid: str, source: random.Random, *, adopt: boo
         try:
             return await _claim(objects, uid, adopt)
         except ObjectStoreFailed as error:
-            if attempt == _ATTEMPTS:
+            if attempt == patience.attempts:
                 log.warning("the object store does not answer", extra={"error": str(error)})
-        await asyncio.sleep(_BACKOFF.delay(attempt, source))
+        await asyncio.sleep(patience.backoff.delay(attempt, source))
         attempt += 1
 
 

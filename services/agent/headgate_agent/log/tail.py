@@ -17,6 +17,7 @@ from headgate_agent.log.record_batch import BatchHeader
 
 DEFAULT_KEPT_BYTES = 64 << 20
 DEFAULT_UNSETTLED_BYTES = 256 << 20
+DEFAULT_STAGED_BYTES = 32 << 20
 _COMPACT_ABOVE = 1024
 
 
@@ -30,22 +31,38 @@ class TailBatch:
 
 
 class Memory:
-    """What all tails of an agent may take together."""
+    """What all tails of an agent may take together, and the stages of WAL edges that no commit has named yet."""
 
-    def __init__(self, kept: int = DEFAULT_KEPT_BYTES, unsettled: int = DEFAULT_UNSETTLED_BYTES) -> None:
+    def __init__(
+        self,
+        kept: int = DEFAULT_KEPT_BYTES,
+        unsettled: int = DEFAULT_UNSETTLED_BYTES,
+        staged: int = DEFAULT_STAGED_BYTES,
+    ) -> None:
         self._kept_limit = kept
         self._unsettled_limit = unsettled
+        self._staged_limit = staged
+        # One for each batch that is kept, and those that were let go of otherwise, which are `_stale`.
         self._order: deque[Tail] = deque()
+        self._stale = 0
         self._room = asyncio.Event()
         self._room.set()
-        # Called when memory is tight: each partition uploads what it has.
+        # Called when there is no room: each partition uploads what it has.
         self.pressed: set[Callable[[], None]] = set()
+        # Called when it becomes tight, in the order in which they came.
+        self.tightened: dict[Callable[[], None], None] = {}
         self.kept = 0
         self.unsettled = 0
+        self.staged = 0
 
     @property
     def has_room(self) -> bool:
         return self._room.is_set()
+
+    @property
+    def tight(self) -> bool:
+        """Whether more than half of what may wait for upload does: nobody keeps more than a segment back then."""
+        return self.unsettled > self._unsettled_limit // 2
 
     async def room(self) -> None:
         """Returns when what waits for upload is within its limit."""
@@ -56,20 +73,51 @@ class Memory:
 
     def waits(self, size: int) -> None:
         """`size` more bytes wait for upload; fewer if it is negative."""
+        was_tight = self.tight
         self.unsettled += size
         if self.unsettled <= self._unsettled_limit:
             self._room.set()
         else:
             self._room.clear()
+        if self.tight and not was_tight:
+            for tell in tuple(self.tightened):
+                tell()
 
     def keep(self, tail: Tail, size: int) -> None:
         self.kept += size
         self._order.append(tail)
         while self.kept > self._kept_limit and self._order:
-            self.kept -= self._order.popleft().evict()
+            size = self._order.popleft().evict()
+            self.kept -= size
+            self._stale -= not size
 
-    def forget(self, size: int) -> None:
+    def forget(self, size: int, batches: int) -> None:
+        """A tail has let go of batches by itself."""
         self.kept -= size
+        self._stale += batches
+        if self._stale > _COMPACT_ABOVE and self._stale * 2 > len(self._order):
+            self._compact()
+
+    def _compact(self) -> None:
+        """A tail that is gone for good is forgotten with its places."""
+        left: dict[Tail, int] = {}
+        order: deque[Tail] = deque()
+        for tail in reversed(self._order):
+            count = left.setdefault(tail, tail.kept_batches)
+            if count:
+                left[tail] = count - 1
+                order.appendleft(tail)
+        self._order, self._stale = order, 0
+
+    def keep_stage(self, size: int) -> bool:
+        """Whether there is room for a stage; it then counts until `forget_stage`."""
+        if self.staged + size > self._staged_limit:
+            return False
+        self.staged += size
+        return True
+
+    def forget_stage(self, size: int) -> None:
+        self.staged -= size
 
 
 class Tail:
@@ -87,6 +135,11 @@ class Tail:
     def __len__(self) -> int:
         """How many no segment holds yet."""
         return len(self._batches) - self._settled
+
+    @property
+    def kept_batches(self) -> int:
+        """How many are here though a segment holds them."""
+        return self._settled - self._head
 
     @property
     def oldest(self) -> TailBatch:
@@ -136,14 +189,15 @@ class Tail:
     def release(self) -> None:
         """Lets go of all that are settled."""
         while size := self.evict():
-            self._memory.forget(size)
+            self._memory.forget(size, 1)
 
     def clear(self) -> None:
         """Gives all memory back; not for use afterwards."""
         self._memory.waits(-self.unsettled_bytes)
-        self._memory.forget(self._kept_bytes)
+        size, batches = self._kept_bytes, self.kept_batches
         self._batches, self._ends = [], []
         self._head = self._settled = self._kept_bytes = self.unsettled_bytes = 0
+        self._memory.forget(size, batches)
 
     def holds(self, offset: int) -> bool:
         """Whether batches from the one with `offset` on are here."""

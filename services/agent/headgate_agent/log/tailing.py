@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headgate.log import v1 as api
-from headgate_agent.log.access import FetchPart
+from headgate_agent.log.access import FetchedPart, FetchPart
 from headgate_agent.log.answers import PageRoom, StreamRoom
-from headgate_agent.log.forwarding import Leaders, batches_of
+from headgate_agent.log.forwarding import Leaders
+from headgate_agent.log.limits import CallLimits
 from headgate_agent.log.records import PlainRecord
 
-_PART_BYTES = 1 << 20
-_WAIT = 5.0
-_PATIENCE = 30.0
-# Pages that are read ahead of a slow reader, over all partitions; none reads further meanwhile.
-PAGES = 8
 
-Unpack = Callable[[bytes], Awaitable[list[PlainRecord]]]
+class Unpack(Protocol):
+    """As `LogService` has it."""
+
+    async def __call__(
+        self, part: FetchPart, fetched: FetchedPart | api.FetchedPart, *, until: int | None, most: int
+    ) -> list[PlainRecord]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,10 @@ class Tailing:
         starts: Mapping[int, int],
         ends: Mapping[int, int] | None,
         room: StreamRoom,
+        limits: CallLimits,
     ) -> None:
         """From `starts` on, to `ends` where they are given."""
+        self._limits = limits
         self._leaders, self._unpack, self._topic = leaders, unpack, topic
         self._starts, self._ends, self._room = starts, ends, room
         # Behind the pages of a partition comes why they end: None where all was read.
@@ -83,13 +87,15 @@ class Tailing:
             return None
         room = self._room.page()
         try:
-            part = FetchPart(self._leaders.key(self._topic, index), offset, _PART_BYTES)
-            fetched = await self._leaders.fetch(part, _WAIT if end is None else 0.0, _PATIENCE, room)
-            records = await self._unpack(batches_of(fetched))
+            part = FetchPart(self._leaders.key(self._topic, index), offset, self._limits.tail_page_bytes)
+            wait = self._limits.stream_wait if end is None else 0.0
+            fetched = await self._leaders.fetch(part, wait, self._limits.tail_patience, room)
+            found = await self._unpack(part, fetched, until=end, most=self._limits.tail_page_records)
+            # From here on it is these that take room.
+            room.keep(sum(record.size for record in found))
         except BaseException:
             room.release()
             raise
-        found = [one for one in records if one.offset >= offset and (end is None or one.offset < end)]
         if found:
             self._pages.put_nowait(Page(index, found, room))
             return found[-1].offset + 1

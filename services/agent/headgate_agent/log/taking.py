@@ -94,6 +94,14 @@ def begin(
         partition.close()
         raise
     epochs = [(one.epoch, one.offset) for one in acquired.epochs]
-    led = Led(topic, partition, segments, epochs, reader=world.reader, work=world.work)
+    led = Led(
+        topic,
+        partition,
+        segments,
+        epochs,
+        reader=world.reader,
+        unpacking=world.unpacking,
+        segments_at_once=settings.read_segments,
+    )
     led.session = metadata.session_id
     return led

@@ -28,6 +28,7 @@ class Transfers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._moving: dict[PartitionKey, asyncio.Task[None]] = {}
+        # Offers that were answered, while they are known.
         self._answered: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -82,9 +83,11 @@ class Transfers:
 
     def _answer_offers(self) -> None:
         broker = self._broker
+        known = list(broker.view.transfers())
+        self._answered &= {transfer.uid for transfer in known}
         pending = [
             transfer
-            for transfer in broker.view.transfers()
+            for transfer in known
             if transfer.to_agent == broker.name
             and transfer.state == api.TRANSFER_STATE_PENDING
             and transfer.uid not in self._answered

@@ -19,7 +19,7 @@ from headgate.catalog.v1 import watch_service_pb2
 from headgate.log import v1 as log_api
 from headgate_agent.coordinators import Coordinators
 from headgate_agent.log.access import Leadership, Peer
-from headgate_agent.log.partition import PartitionKey
+from headgate_agent.log.contract import PartitionKey
 from headgate_agent.log.store_identity import LABEL
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock

@@ -12,42 +12,37 @@ anything else is built, and refused to its callers. If the file cannot be cut ba
 `WalStopped`, because entries written over a tail of unknown fate would make recovery lie. The process then restarts
 and recovers.
 
-A file begins with its mark and its number (u64). An entry is a kind, a small head and a body. Its frame:
-
-    length   u32   of head and body
-    crc      u32   CRC32C of the file's number (u64) and the rest of the frame
-    sequence u64   grows by one with each entry, over all files
-    kind     u8
-    head     u16   length of the head
-    head, body
-
 Files are written over what a former one has left, because a disk is quicker where nothing has to be allocated: what
 lies behind the last entry is of another number, so its checks fail. A file that is full is cut there before the next
-one is begun; only the last file can end in anything but an entry.
+one is begun; only the last file can end in anything but an entry. `wal_format.py` has the bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crc32c import crc32c
+from headgate_agent.log.wal_damage import write_behind
+from headgate_agent.log.wal_format import (
+    BEGINNING_BYTES,
+    FRAME_BYTES,
+    Entry,
+    Frame,
+    Place,
+    WalStopped,
+    WalUncertain,
+    beginning,
+    encode,
+    entry_at,
+    frames,
+)
+from headgate_common.signals import Signal
 
-# What a file begins with: the mark carries the version of the format.
-_BEGINNING = struct.Struct(">8sQ")
-_MARK = b"hgwal\0\0\2"
-_NUMBER = struct.Struct(">Q")
-_FRAME = struct.Struct(">IIQBH")
-FRAME_BYTES = _FRAME.size
-_CRC_FROM = 8
+__all__ = ["Barrier", "Entry", "Fixed", "Frame", "Place", "Wal", "WalFiles", "WalRefused", "WalStopped", "WalUncertain"]
+
 DEFAULT_FILE_BYTES = 128 * 1024 * 1024
-
-
-class WalStopped(RuntimeError):
-    """The log cannot say what is on disk any more; restart and recover."""
 
 
 class WalRefused(RuntimeError):
@@ -61,12 +56,15 @@ class WalFiles(Protocol):
     durable from a position on, which is where the last write ended, or raises `OSError`, and then what is there and
     behind it is unknown until `cut` has returned, which makes what is left durable and the rest gone. A `create` that
     raised may have made its file, may be repeated, and leaves the file before it as it is. Files are numbered and come
-    back from `numbers` in order.
+    back from `numbers` in order. `read_part` answers less where the file ends before, and raises `OSError` where there
+    is none.
     """
 
     async def numbers(self) -> Sequence[int]: ...
 
     async def read(self, number: int) -> bytes: ...
+
+    async def read_part(self, number: int, position: int, length: int) -> bytes: ...
 
     async def create(self, number: int) -> None: ...
 
@@ -75,30 +73,6 @@ class WalFiles(Protocol):
     async def cut(self, number: int, size: int) -> None: ...
 
     async def remove(self, number: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What was appended, and the file it is in: a file is removed when nothing in it is needed any more."""
-
-    sequence: int
-    file: int
-    kind: int
-    head: bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What an entry says."""
-
-    kind: int
-    head: bytes
-    body: Sequence[bytes] = ()
-
-    @property
-    def size(self) -> int:
-        return len(self.head) + sum(len(part) for part in self.body)
 
 
 class Appendable(Protocol):
@@ -168,7 +142,7 @@ class Wal:
         self._writer: asyncio.Task[None] | None = None
         self._stopped: str | None = None
         # Set when a file was begun, so that one before it may not be needed any more. Whoever looks clears it.
-        self.rolled = asyncio.Event()
+        self.rolled = Signal()
         # Groups, each with one fdatasync, and bytes of them, since the start.
         self.writes = 0
         self.bytes_written = 0
@@ -190,16 +164,20 @@ class Wal:
         for number in numbers:
             data = await self._files.read(number)
             good = 0
-            for entry, end in frames(data, number):
+            for found in frames(data, number):
+                entry = found.entry
                 if entries and entry.sequence != entries[-1].sequence + 1:
                     raise WalStopped(
                         f"file {number}: entry {entry.sequence} follows {entries[-1].sequence}; a file is missing"
                     )
                 entries.append(entry)
-                good = end
+                good = found.end
             if good < len(data) and number != numbers[-1]:
                 raise WalStopped(f"file {number} is damaged at byte {good}, and files after it are whole")
             if number == numbers[-1]:
+                behind = write_behind(data, number, good, entries[-1].sequence if entries else 0)
+                if behind is not None:
+                    raise WalStopped(f"file {number} is damaged at byte {good}, and what begins at {behind} is whole")
                 # Also where nothing is torn: a process may have died between a write and its sync, and what is read
                 # now, and served from now on, must be on the disk.
                 await self._files.cut(number, good)
@@ -227,6 +205,17 @@ class Wal:
             self._writer = asyncio.ensure_future(self._write())
         return waiting.file
 
+    async def read(self, place: Place) -> Entry:
+        """An entry that was written, from its file; `WalRefused` if that is gone or cannot be read."""
+        try:
+            data = await self._files.read_part(place.file, place.position, place.size)
+        except OSError as error:
+            raise WalRefused(f"file {place.file} cannot be read: {error}") from error
+        found = entry_at(data, place.file, 0)
+        if found is None:
+            raise WalRefused(f"file {place.file} is damaged at byte {place.position}")
+        return found.entry
+
     async def remove_before(self, number: int) -> None:
         """Removes the files before `number`; never the one being written."""
         for old in await self._files.numbers():
@@ -247,7 +236,7 @@ class Wal:
                     await self._write_group(group)
                 except Exception as error:
                     self._stopped = f"a defect: {error!r}"
-                    _fail(group, WalStopped(self._stopped))
+                    _fail(group, WalUncertain(self._stopped))
                     raise
         finally:
             self._writer = None
@@ -277,10 +266,15 @@ class Wal:
                     # What a former file left behind its end must not be taken for damage.
                     await self._files.cut(self._number, self._size)
                     await self._roll()
-                buffers = [] if self._size else [_BEGINNING.pack(_MARK, self._number)]
+                buffers = [] if self._size else [beginning(self._number)]
+                position = self._size or BEGINNING_BYTES
                 for number, frame in frames_of:
-                    buffers.extend(_encode(self._number, number, frame))
-                total += 0 if self._size else _BEGINNING.size
+                    buffers.extend(encode(self._number, number, frame, starts=number == frames_of[0][0]))
+                    size = FRAME_BYTES + frame.size
+                    if frame.placed is not None:
+                        frame.placed(Place(self._number, position, size))
+                    position += size
+                total += 0 if self._size else BEGINNING_BYTES
                 await self._files.write(self._number, self._size, buffers)
         except OSError as error:
             await self._undo(group, error)
@@ -300,7 +294,7 @@ class Wal:
             await self._files.cut(self._number, self._size)
         except OSError as second:
             self._stopped = f"a write failed ({error}) and could not be undone ({second})"
-            _fail(group, WalStopped(self._stopped))
+            _fail(group, WalUncertain(self._stopped))
             return
         for one in reversed(group):
             one.item.undo()
@@ -312,49 +306,6 @@ class Wal:
         self._size = 0
         self._full = False
         self.rolled.set()
-
-
-def frames(data: bytes, number: int) -> Iterator[tuple[Entry, int]]:
-    """The whole entries at the start of a file's bytes, each with the position after it. None where it was begun and
-    nothing written yet; `WalStopped` where it is of another version."""
-    if not _is_begun(data, number):
-        return
-    position, seed = _BEGINNING.size, _seed(number)
-    while position + FRAME_BYTES <= len(data):
-        length, crc, sequence, kind, head_length = _FRAME.unpack_from(data, position)
-        end = position + FRAME_BYTES + length
-        if end > len(data) or head_length > length:
-            return
-        if crc32c(memoryview(data)[position + _CRC_FROM : end], seed) != crc:
-            return
-        body_at = position + FRAME_BYTES + head_length
-        yield Entry(sequence, number, kind, data[position + FRAME_BYTES : body_at], data[body_at:end]), end
-        position = end
-
-
-def _is_begun(data: bytes, number: int) -> bool:
-    mark = data[: len(_MARK)]
-    if _MARK.startswith(mark.rstrip(b"\0")) and mark != _MARK:
-        # Nothing, or what a power failure left of the first write.
-        return False
-    if mark != _MARK:
-        raise WalStopped(
-            f"file {number} is not of this version's format: start the version that wrote it, and stop it with SIGTERM "
-            "while the coordinator and the object store answer"
-        )
-    return data[len(_MARK) : _BEGINNING.size] == _NUMBER.pack(number)
-
-
-def _seed(number: int) -> int:
-    return crc32c(_NUMBER.pack(number))
-
-
-def _encode(file: int, sequence: int, frame: Frame) -> list[bytes]:
-    rest = struct.pack(">QBH", sequence, frame.kind, len(frame.head)) + frame.head
-    crc = crc32c(rest, _seed(file))
-    for part in frame.body:
-        crc = crc32c(part, crc)
-    return [struct.pack(">II", frame.size, crc) + rest, *frame.body]
 
 
 def _fail(group: Sequence[_Waiting], error: Exception) -> None:

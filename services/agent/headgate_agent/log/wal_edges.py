@@ -3,6 +3,11 @@
 Opening a writer is an entry, and so for good. A commit is one entry, whatever number of partitions and topics its
 stages are for: all of them become visible, or none. A stage holds record batches as they will be in their partition,
 but for offsets and leader epoch, which the commit has.
+
+Stages stay in memory until their commit while there is room; the others are in their write-ahead file alone, and are
+read from there when they are committed. So nobody waits for a commit of somebody else, and a batch may be larger than
+all memory for stages. What is on its way into a file, or out of one, counts as what waits for upload does, and stages
+are held back by that as producers are.
 """
 
 from __future__ import annotations
@@ -11,13 +16,16 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from headgate_agent.log.contract import Held, NotAccepted, PartitionKey
 from headgate_agent.log.entries import KIND_RECORDS, held_in
 from headgate_agent.log.partition import Append, Partition
 from headgate_agent.log.record_batch import headers, patch
-from headgate_agent.log.wal import Entry, Frame, Wal
+from headgate_agent.log.tail import Memory
+from headgate_agent.log.wal import Entry, Frame, Place, Wal, WalRefused
 from headgate_agent.log.writers import StaleWriter, UnknownStage, Writer, end_marker, require, same_records
 
 KIND_STAGE = 2
@@ -30,8 +38,14 @@ class Stage:
     fragment: str
     epoch: int
     key: PartitionKey
-    data: bytes
-    wal_file: int
+    # Its entry, and how much had been written ahead then.
+    place: Place
+    written: int
+    # Offsets that it takes.
+    count: int
+    # Its batches, and who counts them, if they are in memory.
+    data: bytes | None = field(default=None, repr=False)
+    memory: Memory | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -48,7 +62,9 @@ class _Part:
     """What a commit puts into one partition: a stage, or batches that come with the commit itself."""
 
     partition: Partition
-    data: bytes
+    count: int
+    # Those of a stage are fetched just before it is written.
+    data: bytes = b""
     stage_id: str = ""
     wal_file: int = 0
     append: Append | None = None
@@ -67,13 +83,16 @@ class _Commit:
         self.edges.require(self.fragment, self.after.epoch)
         try:
             for part in self.parts:
-                append = Append(part.partition, part.data, part.partition.accept(part.data))
+                # Stages were checked when they came, and what a source appends was made by this process.
+                found = part.partition.accept(part.data, checked=True)
+                append = Append(part.partition, part.data, found, own=len(found) == 1)
                 append.build()
                 part.append = append
         except Exception:
             # A later partition refused: those before it get nothing either.
             self.undo()
             raise
+        self.edges.closing.add(self.fragment)
         return Frame(KIND_COMMIT, _writer_head(self.fragment, self.after), self._body())
 
     def _body(self) -> list[bytes]:
@@ -96,6 +115,7 @@ class _Commit:
         self.edges.wrote(self.fragment, self.after, file)
 
     def undo(self) -> None:
+        self.edges.closing.discard(self.fragment)
         for part in reversed(self.parts):
             if part.append is not None:
                 part.append.undo()
@@ -114,6 +134,8 @@ class _Opened:
     def build(self) -> Frame | None:
         if self.again and self.edges.writers.get(self.fragment) is not self.after:
             return None
+        if not self.again:
+            self.edges.closing.add(self.fragment)
         return Frame(KIND_WRITER, _writer_head(self.fragment, self.after))
 
     def written(self, file: int) -> None:
@@ -123,24 +145,41 @@ class _Opened:
             self.edges.wrote(self.fragment, self.after, file)
 
     def undo(self) -> None:
-        return
+        if not self.again:
+            self.edges.closing.discard(self.fragment)
 
 
 @dataclass(slots=True)
 class _Staged:
+    """A stage on its way into the write-ahead log; or one that is there, told again."""
+
     edges: WalEdges
     stage_id: str
-    stage: Stage
+    fragment: str
+    epoch: int
+    key: PartitionKey
+    data: bytes
+    count: int
+    # Where it may stay in memory.
+    memory: Memory | None = None
+    again: Stage | None = None
+    place: Place | None = None
 
     def build(self) -> Frame | None:
-        self.edges.require(self.stage.fragment, self.stage.epoch)
-        key = self.stage.key
-        head = [self.stage_id, self.stage.fragment, self.stage.epoch, key.topic_uid, key.index]
-        return Frame(KIND_STAGE, json.dumps(head).encode(), [self.stage.data])
+        if self.again is None:
+            self.edges.require(self.fragment, self.epoch)
+        elif self.fragment in self.edges.closing or self.edges.stages.get(self.stage_id) is not self.again:
+            # What comes before this in the log ends it: told behind that, it would be there again after a restart.
+            return None
+        head = [self.stage_id, self.fragment, self.epoch, self.key.topic_uid, self.key.index]
+        return Frame(KIND_STAGE, json.dumps(head).encode(), [self.data], self._placed)
+
+    def _placed(self, place: Place) -> None:
+        self.place = place
 
     def written(self, file: int) -> None:
-        stage = self.stage
-        self.edges.stages[self.stage_id] = Stage(stage.fragment, stage.epoch, stage.key, stage.data, file)
+        if self.place is not None:
+            self.edges.staged(self)
 
     def undo(self) -> None:
         return
@@ -154,11 +193,14 @@ class WalEdges:
         self._find = find
         self.writers: dict[str, Writer] = {}
         self.stages: dict[str, Stage] = {}
+        # Writers of which something is being written that ends their stages.
+        self.closing: set[str] = set()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def restore(self, replayed: Replayed) -> None:
         """After a restart, before anything else."""
-        self.writers, self.stages = replayed.writers, replayed.stages
+        self.writers = replayed.writers
+        self.stages = {stage_id: replace(stage, data=None) for stage_id, stage in replayed.stages.items()}
 
     async def open_writer(self, fragment: str, epoch: int, topics: Sequence[PartitionKey]) -> Writer:
         """Makes a run the writer of partitions, and answers what was committed last."""
@@ -180,13 +222,24 @@ class WalEdges:
     async def stage(self, fragment: str, epoch: int, stage_id: str, key: PartitionKey, data: bytes) -> None:
         """Keeps record batches for a commit to come. Returns when they are durable; repeating it is harmless."""
         self.require(fragment, epoch)
-        self._find(key).accept(data)
+        partition = self._find(key)
+        count = sum(header.last_offset_delta + 1 for header in partition.accept(data))
         known = self.stages.get(stage_id)
+        if known is not None and (known.fragment != fragment or known.key != key):
+            raise NotAccepted(f"stage {stage_id} is there already, with other batches")
         if known is not None:
-            if known.fragment != fragment or known.key != key or not same_records(known.data, data):
-                raise NotAccepted(f"stage {stage_id} is there already, with other batches")
-            return
-        await self._wal.append(_Staged(self, stage_id, Stage(fragment, epoch, key, data, 0)))
+            with suppress(UnknownStage):
+                _, there = await self._read(stage_id)
+                if not same_records(there, data):
+                    raise NotAccepted(f"stage {stage_id} is there already, with other batches")
+                return
+        memory = partition.memory
+        await memory.room()
+        written = self._wal.submit(_Staged(self, stage_id, fragment, epoch, key, data, count, memory))
+        memory.waits(len(data))
+        written.add_done_callback(lambda _: memory.waits(-len(data)))
+        # A caller that gives up leaves it to be written.
+        await asyncio.shield(written)
 
     async def commit(
         self, fragment: str, epoch: int, batch_id: int, stage_ids: Sequence[str], *, ends: Sequence[PartitionKey] = ()
@@ -200,11 +253,11 @@ class WalEdges:
             if batch_id <= writer.batch_id:
                 return False
             parts = []
-            for stage_id in stage_ids:
+            for stage_id in dict.fromkeys(stage_ids):
                 stage = self.stages.get(stage_id)
                 if stage is None or stage.fragment != fragment:
                     raise UnknownStage(f"there is no stage {stage_id}; stage its batches again")
-                parts.append(_Part(self._find(stage.key), stage.data, stage_id, stage.wal_file))
+                parts.append(_Part(self._find(stage.key), stage.count, stage_id=stage_id))
             after = Writer(epoch, batch_id, writer.position, writer.topics, writer.ended or bool(ends))
             await self._write(fragment, after, [*parts, *self._endings(ends)])
             return True
@@ -213,7 +266,7 @@ class WalEdges:
         self,
         fragment: str,
         epoch: int,
-        parts: Sequence[tuple[PartitionKey, bytes]],
+        parts: Sequence[tuple[PartitionKey, bytes | memoryview]],
         position: bytes,
         *,
         ends: Sequence[PartitionKey] = (),
@@ -222,7 +275,7 @@ class WalEdges:
         async with self._turns[fragment]:
             writer = self.require(fragment, epoch)
             after = Writer(epoch, writer.batch_id + 1, position, writer.topics, writer.ended or bool(ends))
-            made = [_Part(self._find(key), data) for key, data in parts if data]
+            made = [_Part(self._find(key), _count(data), cast(bytes, data)) for key, data in parts if data]
             await self._write(fragment, after, [*made, *self._endings(ends)])
 
     def require(self, fragment: str, epoch: int) -> Writer:
@@ -236,7 +289,31 @@ class WalEdges:
         """The write-ahead log has what a writer is now; stages that it has not named are nobody's any more."""
         after.wal_file = file
         self.writers[fragment] = after
+        self.closing.discard(fragment)
         self._drop_stages(fragment)
+
+    def staged(self, entry: _Staged) -> None:
+        """The write-ahead log has a stage, or has it once more."""
+        assert entry.place is not None
+        known, written = self.stages.get(entry.stage_id), self._wal.bytes_written
+        if entry.again is not None:
+            if known is entry.again:
+                self.stages[entry.stage_id] = replace(known, place=entry.place, written=written)
+            return
+        if known is not None:
+            # A call that was repeated before the first one was through.
+            _forget(known)
+        memory = entry.memory if entry.memory is not None and entry.memory.keep_stage(len(entry.data)) else None
+        self.stages[entry.stage_id] = Stage(
+            entry.fragment,
+            entry.epoch,
+            entry.key,
+            entry.place,
+            written,
+            entry.count,
+            entry.data if memory is not None else None,
+            memory,
+        )
 
     def forget(self, exists: Callable[[str], bool]) -> None:
         """Drops everything about topics that are gone."""
@@ -248,29 +325,72 @@ class WalEdges:
     @property
     def oldest_wal_file(self) -> int | None:
         """The first write-ahead file that still holds a stage."""
-        return min((stage.wal_file for stage in self.stages.values()), default=None)
+        return min((stage.place.file for stage in self.stages.values()), default=None)
 
     async def carry_over(self, before: int) -> None:
-        """Tells again what only files before `before` tell of writers, so that these may be removed."""
+        """Tells again what only files before `before` tell of writers and of stages, so that these may be removed.
+
+        A stage when twice as much as there is of all stages was written since: then files are at most that much more
+        than they should be, and what is told again is never more than what was told for the first time.
+        """
+        staged = sum(stage.place.size for stage in self.stages.values())
+        for stage_id, stage in list(self.stages.items()):
+            if stage.place.file < before and self._wal.bytes_written - stage.written >= 2 * staged:
+                await self._tell_again(stage_id, stage)
         for fragment, writer in list(self.writers.items()):
             if writer.wal_file < before:
                 await self._wal.append(_Opened(self, fragment, writer, again=True))
 
+    async def _tell_again(self, stage_id: str, stage: Stage) -> None:
+        try:
+            _, data = await self._read(stage_id)
+        except UnknownStage:
+            return
+        await self._wal.append(
+            _Staged(self, stage_id, stage.fragment, stage.epoch, stage.key, data, stage.count, again=stage)
+        )
+
+    async def _read(self, stage_id: str) -> tuple[Stage, bytes]:
+        """A stage and its batches, which may have to be read; `UnknownStage` if it is gone meanwhile."""
+        while True:
+            stage = self.stages.get(stage_id)
+            if stage is None:
+                raise UnknownStage(f"there is no stage {stage_id}; stage its batches again")
+            if stage.data is not None:
+                return stage, stage.data
+            try:
+                return stage, (await self._wal.read(stage.place)).body
+            except WalRefused:
+                # Unless it was told again meanwhile, and the file of before is gone.
+                if self.stages.get(stage_id) is stage:
+                    raise
+
     async def _write(self, fragment: str, after: Writer, parts: Sequence[_Part]) -> None:
         counts: defaultdict[PartitionKey, int] = defaultdict(int)
         for part in parts:
-            counts[part.partition.key] += sum(header.last_offset_delta + 1 for header in headers(part.data))
+            counts[part.partition.key] += part.count
         claims: list[tuple[Partition, int]] = []
+        read: list[tuple[Memory, int]] = []
 
         def give_back(_: object = None) -> None:
             for partition, count in claims:
                 partition.give_room_back(count)
+            for memory, size in read:
+                memory.waits(-size)
 
         try:
             for key, count in counts.items():
                 partition = self._find(key)
                 await partition.make_room(count)
                 claims.append((partition, count))
+            for part in parts:
+                if part.stage_id:
+                    stage, part.data = await self._read(part.stage_id)
+                    part.wal_file = stage.place.file
+                    if stage.data is None:
+                        memory = part.partition.memory
+                        memory.waits(len(part.data))
+                        read.append((memory, len(part.data)))
             written = self._wal.submit(_Commit(self, fragment, after, list(parts)))
         except BaseException:
             give_back()
@@ -283,11 +403,11 @@ class WalEdges:
             await part.partition.acknowledged(part.append.appended)
 
     def _endings(self, keys: Sequence[PartitionKey]) -> list[_Part]:
-        return [_Part(self._find(key), end_marker()) for key in keys]
+        return [_Part(self._find(key), 1, end_marker()) for key in keys]
 
     def _drop_stages(self, fragment: str) -> None:
         for stage_id in [name for name, stage in self.stages.items() if stage.fragment == fragment]:
-            del self.stages[stage_id]
+            _forget(self.stages.pop(stage_id))
 
 
 def replay(entries: Iterable[Entry]) -> Replayed:
@@ -299,7 +419,8 @@ def replay(entries: Iterable[Entry]) -> Replayed:
                 found.held.setdefault(key, []).extend(held)
         elif entry.kind == KIND_STAGE:
             stage_id, fragment, epoch, topic_uid, index = json.loads(entry.head)
-            found.stages[stage_id] = Stage(fragment, epoch, PartitionKey(topic_uid, index), entry.body, entry.file)
+            key = PartitionKey(topic_uid, index)
+            found.stages[stage_id] = Stage(fragment, epoch, key, entry.place, 0, _count(entry.body), entry.body)
         elif entry.kind in (KIND_COMMIT, KIND_WRITER):
             fragment, writer = _read_writer(entry)
             if entry.kind == KIND_COMMIT:
@@ -321,7 +442,8 @@ def _replay_parts(found: Replayed, entry: Entry) -> None:
             if stage is None:
                 # Its file is gone, because segments hold what was in it.
                 continue
-            data, file = bytearray(stage.data), stage.wal_file
+            assert stage.data is not None
+            data, file = bytearray(stage.data), stage.place.file
         else:
             data, file = bytearray(entry.body[at : at + inline]), entry.file
             at += inline
@@ -330,6 +452,16 @@ def _replay_parts(found: Replayed, entry: Entry) -> None:
             patch(data, header.position, offset, leader_epoch)
             offset += header.last_offset_delta + 1
         found.held.setdefault(PartitionKey(topic_uid, index), []).append(Held(file, bytes(data)))
+
+
+def _count(data: bytes | memoryview) -> int:
+    """Offsets that batches take."""
+    return sum(header.last_offset_delta + 1 for header in headers(data))
+
+
+def _forget(stage: Stage) -> None:
+    if stage.memory is not None and stage.data is not None:
+        stage.memory.forget_stage(len(stage.data))
 
 
 def _writer_head(fragment: str, writer: Writer) -> bytes:

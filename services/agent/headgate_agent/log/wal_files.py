@@ -40,6 +40,9 @@ class DiskFiles:
     async def read(self, number: int) -> bytes:
         return await self._run(self._path(number).read_bytes)
 
+    async def read_part(self, number: int, position: int, length: int) -> bytes:
+        return await self._run(lambda: self._read_part(number, position, length))
+
     async def create(self, number: int) -> None:
         await self._run(lambda: self._create(number))
 
@@ -125,6 +128,11 @@ class DiskFiles:
             if written:
                 views[at] = views[at][written:]
         os.fdatasync(descriptor)
+
+    def _read_part(self, number: int, position: int, length: int) -> bytes:
+        with self._path(number).open("rb") as file:
+            file.seek(position)
+            return file.read(length)
 
     def _cut(self, number: int, size: int) -> None:
         descriptor = os.open(self._path(number), os.O_WRONLY)

@@ -20,6 +20,7 @@ from headgate.catalog import v1 as catalog
 from headgate_cli.cluster import Supervisor, keep_ports, sole_owner, tail
 from headgate_cli.connection import Connection
 from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.kafka_jars import KafkaJars
 from headgate_cli.layout import DEFAULT_BASE, MOST_AGENTS, MOST_ENGINES, Member, Shape, check_java, check_ports, layout
 from headgate_cli.output import print_table, say
 from headgate_cli.readiness import Readiness, serves
@@ -30,7 +31,10 @@ from headgate_common.transport import GrpcTransport
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 _CALL_SECONDS = 5.0
+_BUCKET = re.compile(r"s3://[^/]+")
+_MASTERS = ("local", "spark://", "k8s://", "yarn")
 _BROKERS = re.compile(r"[^,\s:]+:\d+(,[^,\s:]+:\d+)*")
+_DATA = Path(".headgate")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -41,9 +45,10 @@ def dev(
         bool, typer.Option("--no-engine", help="No Spark: queries are planned and placed, and only pretend to run.")
     ] = False,
     slots: Annotated[int, typer.Option(min=0, help="Slots of each agent.")] = 8,
-    data: Annotated[Path, typer.Option(help="Folder for the catalog, topics, checkpoints and logs.")] = Path(
-        ".headgate"
-    ),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the catalog, topics, checkpoints and logs. [default: .headgate]"),
+    ] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary folder, removed at the end.")] = False,
     files: Annotated[
         list[Path] | None,
@@ -68,7 +73,11 @@ def dev(
     ] = DEFAULT_BASE,
     kafka_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="First agent's port for Kafka clients; 0: any. [default: 9092]"),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="First agent's port for Kafka clients; 0: any. [default: 9092; any where --port-base is said]",
+        ),
     ] = None,
     spark_ui: Annotated[bool, typer.Option("--spark-ui", help="Serve Spark's own pages.")] = False,
     log_level: Annotated[str, typer.Option(help="Of every process: debug, info, warning or error.")] = "info",
@@ -76,7 +85,8 @@ def dev(
     """Run a whole cluster on this machine until Ctrl-C.
 
     A coordinator on SQLite, agents with local folders and an engine with Spark, each a process of its own; nothing to
-    install but a JDK. The coordinator answers within seconds, Spark warms up behind it. What dies is started again.
+    install but a JDK. The coordinator answers within seconds, Spark warms up behind it (the first time after its Kafka
+    jars have come, where Maven is there to bring them). What dies is started again.
     Everything survives a restart in the folder of --data. Credentials of --s3 are taken from AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL; checkpoints stay in the folder unless --checkpoints says.
 
@@ -88,13 +98,19 @@ def dev(
         raise typer.BadParameter("--log-level is debug, info, warning or error")
     if postgres and not postgres.startswith(("postgresql://", "postgres://", "postgresql+psycopg://")):
         raise typer.BadParameter("--postgres takes a URL such as postgresql://user@host/database")
-    if s3 and not s3.startswith("s3://"):
+    if s3 and not _BUCKET.match(s3):
         raise typer.BadParameter("--s3 takes a URI such as s3://bucket/prefix")
     if kafka and not _BROKERS.fullmatch(kafka):
         raise typer.BadParameter("--kafka takes brokers such as localhost:9092,otherhost:9092")
+    if spark and not spark.startswith(_MASTERS):
+        raise typer.BadParameter("--spark takes a master such as spark://host:7077")
+    if ephemeral and data is not None:
+        raise typer.BadParameter(
+            "--ephemeral takes a temporary folder, and --data names one that stays: say one of them"
+        )
     if not no_engine:
         check_java(os.environ)
-    with _folder(data, ephemeral=ephemeral) as folder, sole_owner(folder):
+    with _folder(data or _DATA, ephemeral=ephemeral) as folder, sole_owner(folder):
         shape = Shape(
             data=folder,
             agents=agents,
@@ -181,6 +197,7 @@ async def _tell(members: list[Member], supervisor: Supervisor, folder: Path) -> 
     """Waits until the control plane is up, shows where everything is, then says what becomes ready."""
     control = [member for member in members if member.script != "headgate-engine"]
     engines = [member for member in members if member.script == "headgate-engine"]
+    jars = KafkaJars(folder / "spark-jars.log", say)
     async with GrpcTransport() as transport:
         connection = Connection(transport, members[0].address, timeout=_CALL_SECONDS)
         try:
@@ -190,13 +207,24 @@ async def _tell(members: list[Member], supervisor: Supervisor, folder: Path) -> 
             late = "\n".join(f"{member.name}:\n{tail(member.log)}" for member in control)
             message = f"the cluster is not up after {_START_SECONDS:g} s; its logs end with\n{late}"
             raise Failure(ExitCode.TIMED_OUT, message) from None
-        await supervisor.release()
-        rows = [[m.name, m.address, m.http, str(supervisor.pid(m) or ""), m.serves, str(m.log)] for m in members]
-        print_table(["PROCESS", "GRPC", "HTTP", "PID", "SERVES", "LOG"], rows)
+        fetching = bool(engines) and await jars.to_fetch()
+        if not fetching:
+            await supervisor.release()
+        _show(control if fetching else members, supervisor)
         say(f"data in {folder}; try: headgate --coordinator {members[0].address} status. Ctrl-C stops everything.")
+        if fetching:
+            # An engine takes the jars when it starts, and nothing waits for it yet.
+            await jars.fetch()
+            await supervisor.release()
+            _show(engines, supervisor)
         if engines:
             say(f"Spark warms up in {', '.join(m.name for m in engines)}; queries wait for it")
         await Readiness(connection, supervisor.pid, say, SystemClock()).follow(members, control)
+
+
+def _show(members: list[Member], supervisor: Supervisor) -> None:
+    rows = [[m.name, m.address, m.http, str(supervisor.pid(m) or ""), m.serves, str(m.log)] for m in members]
+    print_table(["PROCESS", "GRPC", "HTTP", "PID", "SERVES", "LOG"], rows)
 
 
 async def _until_up(connection: Connection, agents: list[Member]) -> None:

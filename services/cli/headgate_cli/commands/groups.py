@@ -9,9 +9,9 @@ import typer
 from rich.text import Text
 
 from headgate.log import v1 as log
-from headgate_cli.commands.records import on_some_agent
 from headgate_cli.connection import Connection, run
 from headgate_cli.failures import Failure
+from headgate_cli.log_agents import on_some_agent
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
 from headgate_cli.output import Output, plain, print_one, print_table, print_values, say, stdout
 

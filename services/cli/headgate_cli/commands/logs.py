@@ -12,6 +12,7 @@ import typer
 
 from headgate_cli.failures import ExitCode, Failure
 from headgate_cli.log_files import LogFile, find_logs, merged
+from headgate_cli.output import printable
 
 _LOOK_SECONDS = 0.25
 
@@ -79,6 +80,8 @@ def choose(found: list[LogFile], names: list[str], folder: Path) -> list[LogFile
 
 
 def _write(log: LogFile, line: str, width: int) -> None:
+    if sys.stdout.isatty():
+        line = printable(line, lines=True)
     sys.stdout.write(f"{log.process:<{width}} | {line}\n" if width else f"{line}\n")
     sys.stdout.flush()
 

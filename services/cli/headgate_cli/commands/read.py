@@ -18,7 +18,7 @@ from headgate_cli.failures import ExitCode, Failure, pointing_into
 from headgate_cli.inputs import read_statement
 from headgate_cli.kinds import FRAGMENT, QUERY, Kind, short
 from headgate_cli.options import CoordinatorOption, Options, OutputOption, gather
-from headgate_cli.output import Output, plain, print_one, print_table, print_values, stdout, styled
+from headgate_cli.output import Output, plain, print_one, print_table, print_values, say, stdout, styled
 
 KindArgument = Annotated[
     str,
@@ -59,6 +59,8 @@ def get(
     if output is Output.TABLE:
         if found:
             print_table(found_kind.titles, [found_kind.row(resource) for resource in found])
+        else:
+            say(f"there are no {found_kind.plural.replace('_', ' ')}{' like that' if filters else ''}")
     elif found_name is not None:
         print_one(plain(found[0]), output)
     else:

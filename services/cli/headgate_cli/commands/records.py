@@ -13,51 +13,20 @@ from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
-from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_cli.commands.topics import NameArgument
 from headgate_cli.connection import Connection, run
 from headgate_cli.failures import ExitCode, Failure
+from headgate_cli.log_agents import agent_that_answers, log_agents, nobody
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
-from headgate_cli.output import Output, print_json_line, say
+from headgate_cli.output import Output, print_json_line, printable, say
 from headgate_common.errors import UNREACHABLE, HeadgateError
 
 # Records sent in one call at most; each call is acknowledged before the next is sent.
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 512 * 1024
-
-
-async def _some(connection: Connection) -> list[str]:
-    """Addresses of the agents that serve the log."""
-    found = await connection.pages("AgentService.ListAgents", catalog.ListAgentsRequest(), "agents")
-    addresses = [each.address for each in found if each.present and catalog.AGENT_ROLE_LOG in each.roles]
-    if not addresses:
-        raise Failure(
-            ExitCode.REFUSED,
-            "no agent serves the log",
-            "Start one with `headgate-agent --roles log`, or `headgate dev`.",
-        )
-    return addresses
-
-
-async def on_some_agent(connection: Connection, method: str, request: Any) -> Any:
-    """Calls an agent that serves the log; the next one where one does not answer."""
-    addresses = await _some(connection)
-    for address in addresses:
-        try:
-            return await connection.call_at(address, method, request)
-        except HeadgateError as error:
-            if error.reason is not UNREACHABLE:
-                raise
-    raise _nobody(addresses)
-
-
-def _nobody(addresses: list[str]) -> Failure:
-    return Failure(
-        ExitCode.UNREACHABLE,
-        f"no agent that serves the log answers (tried {', '.join(addresses)})",
-        "They tell others that address with --advertise; it must be reachable from here too.",
-    )
+# After these nobody knows whether the records of a call are stored.
+_MAY_BE_STORED = ("RECORDS_UNCERTAIN", "UNREACHABLE", "DEADLINE_EXCEEDED")
 
 
 def produce(
@@ -68,7 +37,9 @@ def produce(
     separator: Annotated[
         str, typer.Option("-s", "--separator", help="What is before it in a line is the key: --separator=,")
     ] = "",
-    partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Where all of them go.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", min=0, max=2**31 - 1, help="Where all of them go.")
+    ] = None,
     coordinator: CoordinatorOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -88,11 +59,12 @@ def produce(
 
     async def work(connection: Connection) -> int:
         nonlocal sent
+        address = await agent_that_answers(connection, name)
         for chunk in _chunks(_records(lines, key, separator)):
             request = log.ProduceRecordsRequest(topic=name, records=chunk)
             if partition is not None:
                 request.partition = partition
-            answer = await on_some_agent(connection, "LogService.ProduceRecords", request)
+            answer = await _stored(connection, address, request)
             sent += len(answer.positions)
             if output is not Output.TABLE:
                 for position in answer.positions:
@@ -101,7 +73,7 @@ def produce(
 
     try:
         run(gather(context, coordinator, output), work)
-    except HeadgateError:
+    except (HeadgateError, Failure):
         if sent:
             say(f"{sent} records were stored before the failure")
         raise
@@ -109,13 +81,33 @@ def produce(
         say(f"{sent} record{'' if sent == 1 else 's'} stored in {name}")
 
 
+async def _stored(
+    connection: Connection, address: str, request: log.ProduceRecordsRequest
+) -> log.ProduceRecordsResponse:
+    """Sends records once: sent again elsewhere, they would be there twice if they are stored."""
+    try:
+        answer: log.ProduceRecordsResponse = await connection.call_at(address, "LogService.ProduceRecords", request)
+    except HeadgateError as error:
+        if error.reason.name not in _MAY_BE_STORED:
+            raise
+        raise Failure(
+            ExitCode.UNREACHABLE,
+            f"{len(request.records)} records may be stored: {error.message}",
+            f"Look at the end of {request.topic} before you send them again.",
+        ) from error
+    return answer
+
+
 def consume(
     context: typer.Context,
     name: NameArgument,
     partitions: Annotated[
-        list[int] | None, typer.Option("-p", "--partition", min=0, help="Which one; may be repeated. All otherwise.")
+        list[int] | None,
+        typer.Option("-p", "--partition", min=0, max=2**31 - 1, help="Which one; may be repeated. All otherwise."),
     ] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The first one of each partition.")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, max=2**63 - 1, help="The first one of each partition.")
+    ] = None,
     latest: Annotated[bool, typer.Option("--latest", help="Only what is produced from now on.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Stop after so many records; 0: never.")] = 0,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more until Ctrl-C.")] = False,
@@ -151,7 +143,7 @@ def consume(
 
 
 async def _tail(connection: Connection, request: log.TailRecordsRequest) -> AsyncIterator[log.Record]:
-    addresses = await _some(connection)
+    addresses = await log_agents(connection)
     shown = False
     for address in addresses:
         try:
@@ -165,7 +157,7 @@ async def _tail(connection: Connection, request: log.TailRecordsRequest) -> Asyn
             # Another agent would begin from the start again.
             if error.reason is not UNREACHABLE or shown:
                 raise
-    raise _nobody(addresses)
+    raise nobody(addresses)
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -202,11 +194,14 @@ def _show(record: log.Record, output: Output, *, keys: bool) -> None:
     if output is not Output.TABLE:
         print_json_line(_as_json(record))
         return
-    written = sys.stdout.buffer
-    if keys:
-        written.write(record.key + b"\t")
-    written.write(record.value + b"\n")
+    line = (record.key + b"\t" if keys else b"") + record.value + b"\n"
+    # A file gets what was produced; a terminal would obey it.
+    sys.stdout.buffer.write(_for_terminal(line) if sys.stdout.isatty() else line)
     sys.stdout.flush()
+
+
+def _for_terminal(data: bytes) -> bytes:
+    return printable(data.decode(errors="backslashreplace"), lines=True).encode()
 
 
 def _as_json(record: log.Record) -> dict[str, Any]:

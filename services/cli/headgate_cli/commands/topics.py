@@ -13,7 +13,9 @@ from headgate.log import v1 as log
 from headgate_cli import topic_settings
 from headgate_cli.commands.read import get_one
 from headgate_cli.connection import Connection, run
+from headgate_cli.failures import Failure
 from headgate_cli.kinds import PARTITION, TOPIC, short
+from headgate_cli.log_agents import on_some_agent
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
 from headgate_cli.output import Output, plain, print_one, print_table, print_values, say, stdout
 from headgate_common.errors import HeadgateError
@@ -26,6 +28,8 @@ topics = typer.Typer(
     Example: headgate topics create orders --partitions 6 --set durability=WAL --set retention=24h
     """,
 )
+# How long leaders may take to say where their partitions end.
+LEADERS_SECONDS = 3.0
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic; case counts.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
 
@@ -34,7 +38,16 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything,
 def create(
     context: typer.Context,
     name: NameArgument,
-    partitions: Annotated[int, typer.Option("-p", "--partitions", help="How many; fixed for good.", min=0)] = 0,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "-p",
+            "--partitions",
+            help="How many; fixed for good. Otherwise as the coordinator is set.",
+            min=1,
+            max=2**31 - 1,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated: --set retention=24h"),
@@ -52,7 +65,7 @@ def create(
     options = gather(context, coordinator, output)
     request = log.CreateTopicRequest(
         name=name,
-        partitions=partitions,
+        partitions=partitions or 0,
         settings=topic_settings.read(settings or []),
         group=group,
         validate_only=dry_run,
@@ -120,21 +133,24 @@ def describe(
     Example: headgate topics describe orders --partition 3 --events 100
     """
 
-    async def work(connection: Connection) -> tuple[Any, list[Any], list[Any]]:
+    async def work(connection: Connection) -> tuple[Any, list[Any], list[Any], dict[int, int]]:
         asked = log.GetPartitionStoryRequest(topic=name, partitions=only or [])
         topic, partitions, story = await asyncio.gather(
             get_one(connection, TOPIC, name),
             connection.pages("TopicService.ListPartitions", log.ListPartitionsRequest(topic=name), "partitions"),
             connection.pages("TopicService.GetPartitionStory", asked, "entries"),
         )
-        return topic, partitions, story
+        return topic, partitions, story, await _ends(connection, name, partitions)
 
-    topic, partitions, story = run(gather(context, coordinator, output), work)
+    topic, partitions, story, ends = run(gather(context, coordinator, output), work)
     told = story[max(0, len(story) - events) :]
     if output is not Output.TABLE:
         whole = {
             "topic": plain(topic),
-            "partitions": [plain(each) for each in partitions],
+            "partitions": [
+                {**plain(each), **({"highWatermark": str(ends[each.index])} if each.index in ends else {})}
+                for each in partitions
+            ],
             "story": [plain(each) for each in told],
         }
         print_one(whole, output)
@@ -144,12 +160,30 @@ def describe(
     for title, value in lines:
         console.print(Text(f"{title.replace('_', ' ').capitalize() + ':':<20}", style="bold"), Text(value), sep="")
     console.print(Text("\nPartitions", style="bold"))
-    print_table(PARTITION.titles[1:], [PARTITION.row(each)[1:] for each in partitions])
+    print_table(
+        [*PARTITION.titles[1:], "HIGH WATERMARK"],
+        [[*PARTITION.row(each)[1:], str(ends.get(each.index, "?"))] for each in partitions],
+    )
     if told:
         console.print(Text("\nStory", style="bold"))
         _print_story(told)
         if len(told) < len(story):
             say(f"{len(story) - len(told)} earlier entries: --events {len(story)}")
+
+
+async def _ends(connection: Connection, name: str, partitions: list[Any]) -> dict[int, int]:
+    """Where the records of partitions end, as their leaders know, which is ahead of what is in segments; those whose
+    leader does not say so soon are left out."""
+    led = [each.index for each in partitions if each.leader]
+    if not led:
+        return {}
+    try:
+        async with asyncio.timeout(LEADERS_SECONDS):
+            request = log.ListOffsetsRequest(topic=name, partitions=led)
+            answer = await on_some_agent(connection, "LogService.ListOffsets", request)
+    except (TimeoutError, HeadgateError, Failure):
+        return {}
+    return {each.partition: each.high_watermark for each in answer.offsets}
 
 
 def _print_story(entries: list[log.PartitionStoryEntry]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast
@@ -14,9 +15,10 @@ from headgate.catalog import v1 as catalog
 from headgate_cli import kinds
 from headgate_cli.connection import Connection, run
 from headgate_cli.durations import seconds
-from headgate_cli.kinds import Kind, of_resource, short
+from headgate_cli.kinds import Kind, is_internal, of_resource, short
 from headgate_cli.options import CoordinatorOption, OutputOption, gather
 from headgate_cli.output import Output, plain, print_json_line, say, stdout, styled
+from headgate_cli.statements import words_of
 from headgate_common.errors import HeadgateError
 
 _SQL = ("WATCH", "SELECT")
@@ -28,7 +30,12 @@ def watch(
         list[str] | None, typer.Argument(metavar="[KIND[/NAME]... | SQL]", help="Kinds to watch; all if none.")
     ] = None,
     where: Annotated[str, typer.Option(help="Only resources that fulfil this condition; needs exactly one kind.")] = "",
-    from_revision: Annotated[int, typer.Option(min=0, help="Every change after this revision, without snapshot.")] = 0,
+    from_revision: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Every change after this revision, without snapshot.")
+    ] = 0,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Topics that queries made for themselves, too, with their partitions.")
+    ] = False,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Stop after this long.")] = None,
     coordinator: CoordinatorOption = None,
     output: OutputOption = Output.TABLE,
@@ -45,7 +52,7 @@ def watch(
     options = gather(context, coordinator, output)
     request = watch_request(what or [], where, from_revision)
     limit = seconds(duration) if duration else None
-    run(options, lambda connection: follow(connection, request, output, limit))
+    run(options, lambda connection: follow(connection, request, output, limit, internal=internal))
 
 
 def watch_request(what: list[str], where: str, from_revision: int) -> catalog.WatchRequest:
@@ -72,9 +79,15 @@ def watch_request(what: list[str], where: str, from_revision: int) -> catalog.Wa
 
 
 async def follow(
-    connection: Connection, request: catalog.WatchRequest, output: Output, limit: float | None = None
+    connection: Connection,
+    request: catalog.WatchRequest,
+    output: Output,
+    limit: float | None = None,
+    *,
+    internal: bool = False,
 ) -> None:
     """Shows messages of a watch until the time is over or the caller is cancelled."""
+    everything = internal or _asks_for_internal(request)
 
     def interrupted(error: HeadgateError) -> None:
         say(f"the stream broke ({error.reason.name}); going on from the last revision seen")
@@ -83,15 +96,38 @@ async def follow(
         async with asyncio.timeout(limit):
             async with aclosing(cast(Any, connection.watch_resumed(request, interrupted))) as messages:
                 async for message in messages:
-                    show_message(message, output)
+                    show_message(message if everything else _without_internal(message), output)
     except TimeoutError:
         return
+
+
+def _asks_for_internal(request: catalog.WatchRequest) -> bool:
+    """As SHOW: what is named is asked for, and so is what a condition speaks of."""
+    return bool(request.name) or "INTERNAL" in words_of(request.statement) + words_of(request.where)
+
+
+def _without_internal(message: catalog.WatchResponse) -> catalog.WatchResponse:
+    """The same message for who did not ask for topics of queries."""
+    shown = catalog.WatchResponse()
+    shown.CopyFrom(message)
+    if shown.HasField("snapshot"):
+        _keep(shown.snapshot.resources, lambda resource: not is_internal(resource))
+    elif shown.HasField("events"):
+        _keep(shown.events.events, lambda e: not is_internal(e.current if e.HasField("current") else e.previous))
+    return shown
+
+
+def _keep(items: Any, wanted: Callable[[Any], bool]) -> None:
+    kept = [item for item in items if wanted(item)]
+    if len(kept) < len(items):
+        del items[:]
+        items.extend(kept)
 
 
 def show_message(message: catalog.WatchResponse, output: Output) -> None:
     kind = message.WhichOneof("message")
     if output is not Output.TABLE:
-        if kind != "bookmark":
+        if kind == "snapshot" or (kind == "events" and message.events.events):
             print_json_line(plain(message))
         return
     if kind == "snapshot":

@@ -9,7 +9,7 @@ from headgate.cluster import v1 as cluster
 from headgate.cluster.v1 import membership_service_pb2
 from headgate_common.dispatch import Call
 from headgate_coordinator.api.mutations import Leading, naming_leader
-from headgate_coordinator.catalog import fragments, operations, registration
+from headgate_coordinator.catalog import fragments, operations, registration, starts
 from headgate_coordinator.catalog.operations import Rules
 from headgate_coordinator.catalog.registration import Registered
 from headgate_coordinator.catalog.store import Store
@@ -67,6 +67,11 @@ class MembershipService:
             self._leading.require_term()
             found = await self._store.read(lambda tx: fragments.that_may_run(tx, request.uids))
         return cluster.FindFragmentsResponse(uids=found)
+
+    async def keep_starts(self, request: cluster.KeepStartsRequest, call: Call) -> cluster.KeepStartsResponse:
+        with naming_leader(call):
+            term = self._leading.require_term()
+            return await self._store.write(lambda tx: starts.keep_starts(tx, request), term)
 
     async def renew_session(self, request: cluster.RenewSessionRequest, call: Call) -> cluster.RenewSessionResponse:
         with naming_leader(call):

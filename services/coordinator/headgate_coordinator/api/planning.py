@@ -92,9 +92,6 @@ class Planning:
     async def explain(
         self, query: QueryStatement, sink: str, form: catalog.ExplainFormat.ValueType
     ) -> catalog.ExplainQueryResponse:
-        if query.sink is None and not sink:
-            # Nothing says where its rows go: so it is explained as what it would run as.
-            query = replace(query, temporary=True)
         return explained(await self.plan(query, sink, for_people=True), form)
 
     def matches(self, statement: ShowStatement) -> Callable[[Message], bool] | None:
@@ -104,11 +101,15 @@ class Planning:
         return compile_where(resource_kind(statement.kind), statement.where, statement.source)
 
     def _plan(self, query: QueryStatement, view: LoadedView, for_people: bool) -> PlannedQuery:
+        if for_people and query.sink is None and query.name is None:
+            # Nothing says where its rows go: so it is explained as what it would run as.
+            query = replace(query, temporary=True)
         return PlannedQuery(
             name=query.name or "",
             plan=plan_query(query, view, self._settings, for_people=for_people),
             deadline_us=query.options.deadline_us,
             links_declared=bool(view.links()),
+            shown=query.shown_text,
         )
 
 

@@ -44,8 +44,8 @@ class StatementService:
     ) -> catalog.ExecuteStatementResponse:
         """Each statement is a transaction of its own.
 
-        With `request_id` each is remembered as a part of the request, so that a retry after a crash goes on where the
-        first call ended; the whole answer is remembered at the end.
+        With `request_id` each is remembered as a part of the request, so that a retry after a crash or a failure goes
+        on where the first call ended; the whole answer is remembered when all are done.
         """
         parsed = await self._planning.parse(request.statement)
         if not parsed:
@@ -58,7 +58,7 @@ class StatementService:
         if request.validate_only:
             return await self._rehearse_all(request, parsed, call)
         response = await self._execute_all(request, parsed, call)
-        if not request.request_id:
+        if not request.request_id or response.HasField("failure"):
             return response
         return await self._mutations.execute(request, catalog.ExecuteStatementResponse, lambda _: response, call)
 

@@ -50,6 +50,16 @@ _REPLACED = (
 _UNFENCE = delete(fenced_incarnations).where(fenced_incarnations.c.incarnation == bindparam("incarnation_"))
 
 
+def holder(name: str, incarnation: str) -> str:
+    """What the sessions of an agent's process are held by."""
+    return f"agent/{name}/{incarnation}"
+
+
+def agent_of(session_holder: str) -> str:
+    """The name in what `holder` made."""
+    return session_holder.split("/")[1]
+
+
 def insert_agent(
     tx: Tx,
     *,

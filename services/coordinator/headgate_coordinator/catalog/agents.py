@@ -75,7 +75,8 @@ def refuse_taken(tx: Tx, name: str, address: str) -> None:
 
 
 def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | None:
-    """Deletes an agent that nothing refers to. Its process cannot come back under it without starting anew.
+    """Deletes an agent that nothing refers to. Its process cannot come back under it without starting anew. What it led
+    in the log passes on when its session has run out, because that process may be alive.
 
     With `force` it is declared gone for good: its fragments count as gone, which returns their slots and lets queries
     that wait for it go on or, where only this agent could run a fragment, fail with AGENT_GONE; its links go with it.
@@ -97,7 +98,7 @@ def drop_agent(tx: Tx, request: catalog.DropAgentRequest) -> catalog.Agent | Non
     before = messages(tx, [row])[0]
     fence(tx, row.name, row.incarnation)
     if row.session_uid is not None:
-        endings.end_session(tx, row.session_uid)
+        endings.let_run_out(tx, row.session_uid)
     if request.force:
         release_agent(tx, row.uid)
         links.delete_links_of(tx, row.uid)

@@ -211,6 +211,8 @@ def result(step: Step, resource: catalog.Resource | None) -> catalog.StatementRe
 
 def shown(step: Step) -> str:
     """The statement as it may be answered: without the secrets among its options."""
+    if step.query is not None and step.query.shown_text:
+        return step.query.shown_text
     return without_secrets(step.text, step.request) if step.text else ""
 
 

@@ -7,7 +7,6 @@ durable. Publishing never waits for a subscriber: one that lets more than its li
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, bindparam, select
 from headgate.catalog.v1 import resources_pb2 as pb
 from headgate.log.v1 import resources_pb2 as log_pb
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 from headgate_coordinator.catalog import schema
 from headgate_coordinator.catalog.tx import Change, Tx
 from headgate_coordinator.errors import REVISION_COMPACTED, REVISION_IN_FUTURE, WATCHER_TOO_SLOW
@@ -63,7 +63,7 @@ class Subscription:
         self._waiting: deque[Revision] = deque()
         self._bytes = 0
         self._failure: HeadgateError | None = None
-        self._wake: asyncio.Future[None] | None = None
+        self._news = Signal()
 
     async def get(self) -> Revision:
         """The next revision. Safe to cancel: nothing is lost."""
@@ -71,7 +71,15 @@ class Subscription:
             found = self.get_nowait()
             if found is not None:
                 return found
-            await self._wait()
+            await self._wait(None)
+
+    async def get_within(self, seconds: float) -> Revision | None:
+        """The same, if it comes within so many seconds."""
+        found = self.get_nowait()
+        if found is None and seconds > 0:
+            await self._wait(seconds)
+            found = self.get_nowait()
+        return found
 
     def get_nowait(self) -> Revision | None:
         """The next revision if one is waiting."""
@@ -123,23 +131,16 @@ class Subscription:
             return
         self._waiting.append(revision)
         self._bytes += revision.size
-        self._wake_up()
+        self._news.set()
 
     def _fail(self, failure: HeadgateError) -> None:
         self._failure = failure
         self.close()
-        self._wake_up()
+        self._news.set()
 
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
-    async def _wait(self) -> None:
-        self._wake = asyncio.get_running_loop().create_future()
-        try:
-            await self._wake
-        finally:
-            self._wake = None
+    async def _wait(self, seconds: float | None) -> None:
+        self._news.clear()
+        await self._news.wait(seconds)
 
 
 class ChangeFeed:

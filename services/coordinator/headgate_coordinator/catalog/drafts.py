@@ -233,4 +233,5 @@ def _stand_in(query: QueryStatement, view: LoadedView) -> PlannedQuery:
         plan=plan,
         deadline_us=query.options.deadline_us,
         links_declared=bool(view.links()),
+        shown=query.shown_text,
     )

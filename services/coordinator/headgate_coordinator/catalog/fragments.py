@@ -57,6 +57,7 @@ _UPDATE = (
         last_error=bindparam("last_error_"),
         revision=bindparam("revision_"),
         waiting=bindparam("waiting_"),
+        starts=bindparam("starts_"),
     )
 )
 
@@ -83,6 +84,8 @@ class OpenFragment:
     revision: int
     # What its run waits for before it can be RUNNING; empty if nothing is in its way.
     waiting: str = ""
+    # Where it begins to read topics, as the column has it; None while that is not known.
+    starts: bytes | None = None
 
     @property
     def ended(self) -> bool:
@@ -94,7 +97,7 @@ class OpenFragment:
         return resource_name(self.query_name, self.ordinal)
 
     def message(self) -> catalog.Fragment:
-        return catalog.Fragment(
+        message = catalog.Fragment(
             uid=self.uid,
             query=self.query_name,
             query_uid=self.query_uid,
@@ -111,6 +114,9 @@ class OpenFragment:
             node_local=self.node_local,
             waiting=self.waiting,
         )
+        if self.starts is not None:
+            message.MergeFromString(self.starts)
+        return message
 
 
 def resource_name(query_name: str, ordinal: int) -> str:
@@ -149,6 +155,7 @@ class Changes:
                 "last_error_": fragment.last_error,
                 "revision_": fragment.revision,
                 "waiting_": fragment.waiting,
+                "starts_": fragment.starts,
             }
         )
         self.tx.record("FRAGMENT", fragment.resource_name, fragment.uid, before, fragment.message())
@@ -269,6 +276,7 @@ def opened(row: Row[Any]) -> OpenFragment:
         last_error=row.last_error,
         revision=row.revision,
         waiting=row.waiting,
+        starts=row.starts,
     )
 
 

@@ -15,6 +15,7 @@ from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import CATALOG_MISMATCH
 
 _UID = select(catalog_identity.c.uid)
+_INSERT = catalog_identity.insert()
 
 
 def uid_of(tx: Tx) -> str:
@@ -28,7 +29,7 @@ def settle(tx: Tx) -> str:
     if known:
         return known
     made = tx.ids.uid("catalog")
-    tx.connection.execute(catalog_identity.insert(), {"id": 1, "uid": made})
+    tx.connection.execute(_INSERT, {"id": 1, "uid": made})
     return made
 
 

@@ -23,7 +23,7 @@ from headgate_common.ids import Ids
 from headgate_coordinator.catalog import changes, schema
 from headgate_coordinator.catalog.changes import ChangeFeed
 from headgate_coordinator.catalog.migrations import migrate
-from headgate_coordinator.catalog.store import Operation, Outcome, StoreSettings, StoreStats, run_group
+from headgate_coordinator.catalog.store import START, Operation, Outcome, StoreSettings, StoreStats, run_group
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.errors import REVISION_COMPACTED
 
@@ -201,7 +201,8 @@ class InlineStore:
         try:
             raw.execute(database.begin_write)
             work = [(operation, term)]
-            done = run_group(connection, work, last=database.head, now=self._now(), ids=self._ids, aborts=_never)
+            start = connection.execute(START).one()
+            done = run_group(connection, work, start=start, now=self._now(), ids=self._ids, aborts=_never)
             (outcome,) = done.outcomes
             self._stats.writes += 1
             if outcome.error is None and refusal is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Select, delete, insert, literal, or_, select, update
+from sqlalchemy import Select, bindparam, delete, insert, literal, or_, select, update
 
 from headgate.catalog import v1 as catalog
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_coordinator.catalog import references
 from headgate_coordinator.catalog.agent_rows import agent_by_uid, agent_uid
 from headgate_coordinator.catalog.pages import page
-from headgate_coordinator.catalog.schema import agents, network_links, queries, query_links
+from headgate_coordinator.catalog.schema import agents, fragments, network_links, queries, query_links
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, timestamp
 from headgate_coordinator.errors import ALREADY_EXISTS, LINK_IN_USE, NETWORK_LINK_NOT_FOUND
@@ -33,6 +33,18 @@ _LINKS = (
     .join(_sending, _sending.c.uid == network_links.c.from_uid)
     .join(_receiving, _receiving.c.uid == network_links.c.to_uid)
 )
+_from, _to = fragments.alias("from_fragment"), fragments.alias("to_fragment")
+# Queries that have not ended with a fragment on each of two agents.
+_BETWEEN = (
+    select(queries.c.uid, queries.c.plan, _from.c.ordinal.label("from_ordinal"), _to.c.ordinal.label("to_ordinal"))
+    .join(_from, _from.c.query_uid == queries.c.uid)
+    .join(_to, _to.c.query_uid == queries.c.uid)
+    .where(
+        _from.c.agent_uid == bindparam("from_"),
+        _to.c.agent_uid == bindparam("to_"),
+        queries.c.state.not_in(QUERY_ENDED),
+    )
+)
 
 
 def create_network_link(tx: Tx, request: catalog.CreateNetworkLinkRequest) -> catalog.NetworkLink:
@@ -52,6 +64,7 @@ def create_network_link(tx: Tx, request: catalog.CreateNetworkLinkRequest) -> ca
         )
     before = agent_by_uid(tx, from_uid)
     created = insert_link(tx, from_uid, sending, to_uid, receiving)
+    _take_for_running(tx, created.uid, from_uid, to_uid)
     _touch(tx, from_uid, before)
     return created
 
@@ -114,6 +127,20 @@ def take_links(tx: Tx, query_uid: str, plan: catalog.QueryPlan) -> None:
     taken = [row.uid for row in all_links(tx) if (row.from_agent, row.to_agent) in ways]
     if taken:
         tx.connection.execute(insert(query_links), [{"query_uid": query_uid, "link_uid": uid} for uid in taken])
+
+
+def _take_for_running(tx: Tx, link_uid: str, from_uid: str, to_uid: str) -> None:
+    """Notes the new link for queries that send data that way already: they were placed when no link was declared."""
+    using = dict.fromkeys(
+        row.uid
+        for row in tx.connection.execute(_BETWEEN, {"from_": from_uid, "to_": to_uid})
+        if any(
+            (edge.from_fragment, edge.to_fragment) == (row.from_ordinal, row.to_ordinal)
+            for edge in catalog.QueryPlan.FromString(row.plan).edges
+        )
+    )
+    if using:
+        tx.connection.execute(insert(query_links), [{"query_uid": uid, "link_uid": link_uid} for uid in using])
 
 
 def get_network_link(tx: Tx, request: catalog.GetNetworkLinkRequest) -> catalog.NetworkLink:

@@ -24,7 +24,15 @@ from headgate_common.ids import Ids
 from headgate_coordinator.catalog import schema
 from headgate_coordinator.catalog.changes import append
 from headgate_coordinator.catalog.migrations import migrate
-from headgate_coordinator.catalog.store import Operation, Outcome, StoreSettings, run_group, unavailable, uncertain
+from headgate_coordinator.catalog.store import (
+    START,
+    Operation,
+    Outcome,
+    StoreSettings,
+    run_group,
+    unavailable,
+    uncertain,
+)
 from headgate_coordinator.catalog.threaded import ThreadedStore, Work
 from headgate_coordinator.catalog.tx import Tx
 
@@ -42,10 +50,9 @@ _MIGRATION_LOCK = 0x48454144
 # How long a migration may take, and a coordinator that starts waits for another that migrates.
 _MIGRATION_PATIENCE_MS = 600_000
 
-_HEAD = select(
-    schema.revision.c.value,
-    cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger).label("now"),
-)
+_NOW = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger).label("now")
+_HEAD = select(schema.revision.c.value, _NOW)
+_START = START.add_columns(_NOW)
 
 
 class PostgresStore(ThreadedStore):
@@ -112,8 +119,8 @@ class PostgresStore(ThreadedStore):
                 connection = self._write_connection()
                 with connection.begin() as transaction:
                     connection.exec_driver_sql("LOCK TABLE revision IN EXCLUSIVE MODE")
-                    head = connection.execute(_HEAD).one()
-                    done = run_group(connection, group, last=head.value, now=head.now, ids=self._ids, aborts=_aborts)
+                    start = connection.execute(_START).one()
+                    done = run_group(connection, group, start=start, now=start.now, ids=self._ids, aborts=_aborts)
                     if done.failed:
                         transaction.rollback()
                         return done.outcomes

@@ -48,6 +48,8 @@ class PlannedQuery:
     deadline_us: int | None
     # Whether links were declared when it was planned; without any, every agent reaches every other.
     links_declared: bool
+    # The statement without its secrets; empty where it has none.
+    shown: str = ""
 
 
 _INSERT = insert(queries)
@@ -80,7 +82,7 @@ def create_query(
     values = {
         "uid": uid,
         "name": name,
-        "statement": request.statement,
+        "statement": planned.shown or request.statement,
         "mode": short(catalog.QueryMode, plan.mode) or "EXACTLY_ONCE",
         "state": "PENDING",
         "desired_state": "RUNNING",

@@ -161,7 +161,7 @@ def _refuse_other(row: AnyRow, address: str, incarnation: str) -> None:
 
 
 def _session(tx: Tx, row: AnyRow | None, incarnation: str, name: str, address: str, ttl: float) -> sessions.Session:
-    holder = f"agent/{name}/{incarnation}"
+    holder = agent_rows.holder(name, incarnation)
     if row is not None and row.session_uid is not None:
         # By whom the session was opened decides, not whom the agent's row names: a poll may have found the process
         # before it came to register, and what its predecessor was granted is not its own.

@@ -301,6 +301,7 @@ fragments = Table(
     Column("last_error", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("waiting", Text, nullable=False),  # What its run waits for before it can be RUNNING, as its agent says.
+    Column("starts", LargeBinary),  # catalog.v1.Fragment with nothing but `starts`; set once.
     UniqueConstraint("query_uid", "ordinal"),
     one_of("kind", ("SOURCE", "COMPUTE", "SINK")),
     one_of("state", FRAGMENT_STATES),

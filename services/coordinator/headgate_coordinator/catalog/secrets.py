@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog.descriptors import REDACTED, SINKS, SOURCES, redact_sink, redact_source
+from headgate_coordinator.catalog.descriptors.edges import redact_edges
 
 
 def without_secrets(text: str, request: Message) -> str:
@@ -55,6 +56,8 @@ def redacted_plan(plan: catalog.QueryPlan) -> catalog.QueryPlan:
     """A copy of the plan as it may be shown."""
     shown = catalog.QueryPlan()
     shown.CopyFrom(plan)
+    for edge in shown.edges:
+        _replace(edge.kafka, redact_edges(edge.kafka))
     for fragment in shown.fragments:
         body = fragment.WhichOneof("body")
         if body == "source":

@@ -69,6 +69,11 @@ _pass_grant = (
     .where(*_this)
     .values(epoch=grants.c.epoch + 1, session_uid=bindparam("session_"), time=bindparam("time_"))
 )
+_give_grant = (
+    update(grants)
+    .where(*_this)
+    .values(epoch=bindparam("epoch_"), session_uid=bindparam("session_"), time=bindparam("time_"))
+)
 _release_grant = update(grants).where(*_this).values(session_uid=None, time=bindparam("time_"))
 _release_all = (
     update(grants).where(grants.c.session_uid == bindparam("uid_")).values(session_uid=None, time=bindparam("time_"))
@@ -131,7 +136,7 @@ def expire(tx: Tx, uid: str, renewals: int) -> list[Grant] | None:
 
 def unrenewed(tx: Tx, uid: str, renewals: int) -> bool:
     """Whether the session is there and was renewed so often, and not again."""
-    row = tx.connection.execute(select(sessions.c.renewals).where(sessions.c.uid == uid)).one_or_none()
+    row = tx.connection.execute(_session_by_uid, {"uid_": uid}).one_or_none()
     return row is not None and row.renewals == renewals
 
 
@@ -145,9 +150,8 @@ def acquire(tx: Tx, kind: str, key: str, session: str, *, above: int = 0) -> int
     grant = get_grant(tx, kind, key)
     if grant is None:
         epoch = above + 1
-        tx.connection.execute(
-            grants.insert(), {"kind": kind, "key": key, "epoch": epoch, "session_uid": session, "time": tx.now}
-        )
+        given = {"kind": kind, "key": key, "epoch": epoch, "session_uid": session, "time": tx.now}
+        tx.connection.execute(_insert_grant, given)
         return epoch
     if grant.session == session:
         return grant.epoch
@@ -163,9 +167,7 @@ def acquire(tx: Tx, kind: str, key: str, session: str, *, above: int = 0) -> int
 def release(tx: Tx, kind: str, key: str, epoch: int, session: str) -> None:
     """Gives the grant up. STALE_EPOCH if it is not `session`'s with that epoch."""
     verify(tx, kind, key, epoch, session)
-    tx.connection.execute(
-        update(grants).where(grants.c.kind == kind, grants.c.key == key).values(session_uid=None, time=tx.now)
-    )
+    tx.connection.execute(_release_grant, {"kind_": kind, "key_": key, "time_": tx.now})
 
 
 def transfer(tx: Tx, kind: str, key: str, epoch: int, session: str, *, to: str) -> int:
@@ -314,11 +316,8 @@ def batched(keys: Collection[str]) -> Iterator[list[str]]:
 
 def _pass_on(tx: Tx, grant: Grant, session: str, above: int = 0) -> int:
     epoch = max(grant.epoch, above) + 1
-    tx.connection.execute(
-        update(grants)
-        .where(grants.c.kind == grant.kind, grants.c.key == grant.key)
-        .values(epoch=epoch, session_uid=session, time=tx.now)
-    )
+    given = {"kind_": grant.kind, "key_": grant.key, "epoch_": epoch, "session_": session, "time_": tx.now}
+    tx.connection.execute(_give_grant, given)
     return epoch
 
 

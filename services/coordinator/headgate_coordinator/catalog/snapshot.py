@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
-from sqlalchemy import ColumnElement, Select, select, tuple_
+from sqlalchemy import ColumnElement, Select, bindparam, select, tuple_
 
 from headgate.catalog import v1 as catalog
 from headgate_coordinator.catalog import agent_rows, fragments, links, query_rows, sinks, sources
@@ -36,83 +36,72 @@ def get_snapshot(tx: Tx, request: catalog.GetSnapshotRequest) -> catalog.GetSnap
     )
 
 
-def _batches(
-    tx: Tx, statement: Select[Any], key: Sequence[ColumnElement[Any]], names: Sequence[str]
-) -> Iterator[Sequence[AnyRow]]:
-    """All rows in the order of `key`, a bounded number at a time."""
-    last: tuple[Any, ...] | None = None
-    while True:
-        following = statement.where(tuple_(*key) > last) if last is not None else statement
-        rows = tx.connection.execute(following.order_by(*key).limit(BATCH)).all()
-        if rows:
+class _Batches:
+    """All rows of a statement in the order of a key, a bounded number at a time. Its statements are built once."""
+
+    def __init__(self, statement: Select[Any], key: Mapping[str, ColumnElement[Any]]) -> None:
+        self._names = tuple(key)
+        columns = tuple(key.values())
+        self._first = statement.order_by(*columns).limit(BATCH)
+        last = tuple_(*(bindparam(f"{name}_", type_=column.type) for name, column in key.items()))
+        self._following = statement.where(tuple_(*columns) > last).order_by(*columns).limit(BATCH)
+
+    def __call__(self, tx: Tx) -> Iterator[Sequence[AnyRow]]:
+        rows = tx.connection.execute(self._first).all()
+        while rows:
             yield rows
-        if len(rows) < BATCH:
-            return
-        last = tuple(rows[-1]._mapping[name] for name in names)
+            if len(rows) < BATCH:
+                return
+            last = rows[-1]._mapping
+            rows = tx.connection.execute(self._following, {f"{name}_": last[name] for name in self._names}).all()
 
 
-def _agents(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, select(agents), [agents.c.name], ["name"]):
-        yield from agent_rows.messages(tx, rows)
+def _by_name(statement: Select[Any]) -> _Batches:
+    return _Batches(statement, {"name": statement.selected_columns.name})
+
+
+_AGENTS = _by_name(select(agents))
+_LOGICAL_SOURCES = _by_name(sources.LOGICAL)
+_PHYSICAL_SOURCES = _by_name(sources.PHYSICAL)
+_SINKS = _by_name(sinks.SINKS)
+_QUERIES = _by_name(select(*query_rows.COLUMNS))
+_FRAGMENTS = _Batches(
+    fragments.select_fragments(), {"query_name": queries.c.name, "ordinal": fragments_table.c.ordinal}
+)
+_TOPICS = _by_name(topics.TOPICS)
+_PARTITIONS = _Batches(
+    partitions.PARTITIONS, {name: partitions.PARTITIONS.selected_columns[name] for name in ("topic", "ordinal")}
+)
+_TRANSFERS = _Batches(
+    transfers.TRANSFERS, {name: transfers.TRANSFERS.selected_columns[name] for name in ("topic", "ordinal", "uid")}
+)
+
+
+def _each(batches: _Batches, message: Callable[[AnyRow], Message]) -> Callable[[Tx], Iterable[Message]]:
+    """A reader of rows that are messages by themselves."""
+    return lambda tx: (message(row) for rows in batches(tx) for row in rows)
+
+
+def _together(
+    batches: _Batches, messages: Callable[[Tx, Sequence[AnyRow]], Iterable[Message]]
+) -> Callable[[Tx], Iterable[Message]]:
+    """A reader of rows whose messages need other rows too, read for a batch at once."""
+    return lambda tx: (made for rows in batches(tx) for made in messages(tx, rows))
 
 
 def _links(tx: Tx) -> Iterable[Message]:
     return (links.message(row) for row in links.all_links(tx))
 
 
-def _logical_sources(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, sources.LOGICAL, [sources.LOGICAL.selected_columns.name], ["name"]):
-        yield from (sources.logical_message(row) for row in rows)
-
-
-def _physical_sources(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, sources.PHYSICAL, [sources.PHYSICAL.selected_columns.name], ["name"]):
-        yield from (sources.physical_message(row) for row in rows)
-
-
-def _sinks(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, sinks.SINKS, [sinks.SINKS.selected_columns.name], ["name"]):
-        yield from (sinks.message(row) for row in rows)
-
-
-def _queries(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, select(*query_rows.COLUMNS), [queries.c.name], ["name"]):
-        yield from query_rows.messages(tx, rows)
-
-
-def _fragments(tx: Tx) -> Iterable[Message]:
-    key = [queries.c.name, fragments_table.c.ordinal]
-    for rows in _batches(tx, fragments.select_fragments(), key, ["query_name", "ordinal"]):
-        yield from (fragments.opened(row).message() for row in rows)
-
-
-def _topics(tx: Tx) -> Iterable[Message]:
-    for rows in _batches(tx, topics.TOPICS, [topics.TOPICS.selected_columns.name], ["name"]):
-        yield from (topics.message(row) for row in rows)
-
-
-def _partitions(tx: Tx) -> Iterable[Message]:
-    columns = partitions.PARTITIONS.selected_columns
-    for rows in _batches(tx, partitions.PARTITIONS, [columns.topic, columns.ordinal], ["topic", "ordinal"]):
-        yield from (partitions.message(row) for row in rows)
-
-
-def _transfers(tx: Tx) -> Iterable[Message]:
-    columns = transfers.TRANSFERS.selected_columns
-    key = [columns.topic, columns.ordinal, columns.uid]
-    for rows in _batches(tx, transfers.TRANSFERS, key, ["topic", "ordinal", "uid"]):
-        yield from (transfers.message(row) for row in rows)
-
-
 _READERS: dict[str, Callable[[Tx], Iterable[Message]]] = {
-    "AGENT": _agents,
+    "AGENT": _together(_AGENTS, agent_rows.messages),
     "NETWORK_LINK": _links,
-    "LOGICAL_SOURCE": _logical_sources,
-    "PHYSICAL_SOURCE": _physical_sources,
-    "SINK": _sinks,
-    "QUERY": _queries,
-    "FRAGMENT": _fragments,
-    "TOPIC": _topics,
-    "PARTITION": _partitions,
-    "TRANSFER": _transfers,
+    "LOGICAL_SOURCE": _each(_LOGICAL_SOURCES, sources.logical_message),
+    "PHYSICAL_SOURCE": _each(_PHYSICAL_SOURCES, sources.physical_message),
+    "SINK": _each(_SINKS, sinks.message),
+    "QUERY": _together(_QUERIES, query_rows.messages),
+    "FRAGMENT": _each(_FRAGMENTS, lambda row: fragments.opened(row).message()),
+    "TOPIC": _each(_TOPICS, topics.message),
+    "PARTITION": _each(_PARTITIONS, partitions.message),
+    "TRANSFER": _each(_TRANSFERS, transfers.message),
 }

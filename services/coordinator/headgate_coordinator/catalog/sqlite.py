@@ -5,6 +5,8 @@ A commit is durable when `synchronous` is FULL, the default: the log is flushed 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -20,7 +22,15 @@ from headgate_common.errors import INTERNAL, HeadgateError
 from headgate_common.ids import Ids
 from headgate_coordinator.catalog import changes
 from headgate_coordinator.catalog.migrations import migrate
-from headgate_coordinator.catalog.store import Operation, Outcome, StoreSettings, run_group, unavailable, uncertain
+from headgate_coordinator.catalog.store import (
+    START,
+    Operation,
+    Outcome,
+    StoreSettings,
+    run_group,
+    unavailable,
+    uncertain,
+)
 from headgate_coordinator.catalog.threaded import ThreadedStore, Work
 from headgate_coordinator.catalog.tx import Tx
 
@@ -68,6 +78,7 @@ class SqliteStore(ThreadedStore):
         return connection
 
     def _open_database(self) -> int:
+        self._make_private()
         try:
             with self._engine.connect() as connection:
                 # A migration may make a table anew that others refer to: references are checked at its end instead, as
@@ -83,13 +94,20 @@ class SqliteStore(ThreadedStore):
         except (DBAPIError, sqlite3.Error) as error:
             raise unavailable(error) from error
 
+    def _make_private(self) -> None:
+        """Passwords of sources and sinks are in it: a new one is for its user alone, and so are the files that SQLite
+        makes beside it."""
+        with contextlib.suppress(OSError):
+            # That it is there is fine; what else is wrong SQLite says.
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
     def _commit_group(self, group: Sequence[Work]) -> list[Outcome]:
         try:
             connection = self._write_connection()
             transaction = connection.begin()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            last, _ = changes.head(connection)
-            done = run_group(connection, group, last=last, now=self._now(), ids=self._ids, aborts=_aborts)
+            start = connection.execute(START).one()
+            done = run_group(connection, group, start=start, now=self._now(), ids=self._ids, aborts=_aborts)
             changes.append(connection, done.head, done.rows)
         except BaseException as error:
             self._drop_writer()

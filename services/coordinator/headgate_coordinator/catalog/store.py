@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from headgate_common.errors import INTERNAL, HeadgateError
@@ -147,20 +147,19 @@ def _sentence(cause: object) -> str:
     return lines[0] if lines else type(cause).__name__
 
 
-_leader = (
-    select(schema.grants.c.epoch, schema.sessions.c.address)
-    .select_from(schema.grants.outerjoin(schema.sessions, schema.grants.c.session_uid == schema.sessions.c.uid))
-    .where(schema.grants.c.kind == LEADER_KIND, schema.grants.c.key == LEADER_KEY)
+# What every write transaction asks first, in one round trip: the last revision, and in which term who leads.
+START = select(schema.revision.c.value, schema.grants.c.epoch, schema.sessions.c.address).select_from(
+    schema.revision.outerjoin(
+        schema.grants, and_(schema.grants.c.kind == LEADER_KIND, schema.grants.c.key == LEADER_KEY)
+    ).outerjoin(schema.sessions, schema.grants.c.session_uid == schema.sessions.c.uid)
 )
 
 
-def check_term(connection: Connection, term: int) -> None:
-    """NOT_LEADER, with the leader's address where there is one, unless `term` leads."""
-    row = connection.execute(_leader).one_or_none()
-    if row is not None and row.epoch == term and row.address is not None:
+def check_term(row: Any, term: int) -> None:
+    """NOT_LEADER, with the leader's address where there is one, unless `term` leads according to a row of `START`."""
+    if row.epoch == term and row.address is not None:
         return
-    epoch = 0 if row is None else row.epoch
-    address = "" if row is None else row.address or ""
+    epoch, address = row.epoch or 0, row.address or ""
     raise HeadgateError(
         NOT_LEADER,
         f"term {term} is over: the current one is {epoch}, and {address or 'nobody'} leads",
@@ -172,21 +171,21 @@ def run_group(
     connection: Connection,
     operations: Sequence[tuple[Operation[Any], int | None]],
     *,
-    last: int,
+    start: Any,
     now: int,
     ids: Ids,
     aborts: Callable[[DBAPIError], bool],
 ) -> Group:
     """Runs operations one after the other inside the open write transaction, each in a savepoint of its own.
 
-    The caller has begun the transaction, holds the write lock and has read the `last` revision under it. Afterwards it
+    The caller has begun the transaction, holds the write lock and has read `START` under it. Afterwards it
     appends the rows to the history and commits, or rolls back if all failed (one that is alone gets no savepoint), and
     only then tells the outcomes. An error for which `aborts` says that the transaction as a whole is lost is raised.
     """
     alone = len(operations) == 1
     outcomes: list[Outcome] = []
     rows: list[changes.Row] = []
-    number = last
+    number = start.value
     for operation, term in operations:
         tx = Tx(connection, now, number + 1, ids)
         if not alone:
@@ -194,7 +193,8 @@ def run_group(
             connection.exec_driver_sql("SAVEPOINT operation")
         try:
             if term is not None:
-                check_term(connection, term)
+                # One before it in the group may have changed who leads.
+                check_term(connection.execute(START).one() if outcomes else start, term)
             outcome = Outcome(operation(tx), after_commit=tx.after_commit)
             if recorded := tx.changes:
                 outcome.revision, encoded = changes.encode(number + 1, now, recorded)

@@ -158,13 +158,14 @@ def _read(tx: Tx, statement: ShowStatement) -> Iterator[Message]:
 def _read_log(tx: Tx, statement: ShowStatement, kind: str) -> Iterator[Message]:
     if statement.owner is not None:
         topics.get_topic(tx, log.GetTopicRequest(name=statement.owner))
-    if kind == "PARTITION":
-        yield from partitions.read_all(tx, statement.owner)
-        return
-    # Topics of queries are shown to whoever asks for them: WHERE internal.
-    everything = statement.where is not None and any(
-        column.name.lower() == "internal" for column in statement.where.find_all(exp.Column)
+    # Topics of queries, and their partitions, are shown to whoever asks for them: by name, or WHERE internal.
+    everything = statement.owner is not None or (
+        statement.where is not None
+        and any(column.name.lower() == "internal" for column in statement.where.find_all(exp.Column))
     )
+    if kind == "PARTITION":
+        yield from (each for each in partitions.read_all(tx, statement.owner) if everything or not each.internal)
+        return
     for _, message in snapshot.read_kinds(tx, (kind,)):
         if isinstance(message, log.Topic) and message.internal and not everything:
             continue

@@ -153,6 +153,13 @@ RULES = (
         "a fragment takes slots again with a higher epoch only",
     ),
     Rule(
+        "fragments_keep_starts",
+        "UPDATE",
+        "fragments",
+        "OLD.starts IS NOT NULL AND (NEW.starts IS NULL OR NEW.starts <> OLD.starts)",
+        "where a fragment begins to read is kept once, and never moved",
+    ),
+    Rule(
         "fragments_return_slots",
         "DELETE",
         "fragments",

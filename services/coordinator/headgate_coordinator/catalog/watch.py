@@ -185,15 +185,7 @@ class WatchHub:
 
     async def _next(self, subscription: Subscription, bookmark_due: float) -> Revision | None:
         """The next revision, or None when a bookmark is due."""
-        waiting = subscription.get_nowait()
-        left = bookmark_due - self._clock.monotonic()
-        if waiting is not None or left <= 0:
-            return waiting
-        try:
-            async with asyncio.timeout(left):
-                return await subscription.get()
-        except TimeoutError:
-            return None
+        return await subscription.get_within(bookmark_due - self._clock.monotonic())
 
     async def _history(self, after: int) -> list[Revision]:
         return await self._store.read(lambda tx: history(tx, after, self._settings.history_revisions))
@@ -267,16 +259,20 @@ def _event(kind: str, before: Message | None, after: Message | None) -> watch_se
         return None
     event = watch_service_pb2.WatchEvent(operation=CREATE if before is None else DROP if after is None else UPDATE)
     if before is not None:
-        event.previous.CopyFrom(as_resource(kind, before))
+        _fill(event.previous, kind, before)
     if after is not None:
-        event.current.CopyFrom(as_resource(kind, after))
+        _fill(event.current, kind, after)
     return event
 
 
 def as_resource(kind: str, message: Message) -> Resource:
     resource = Resource()
-    getattr(resource, kind.lower()).CopyFrom(message)
+    _fill(resource, kind, message)
     return resource
+
+
+def _fill(resource: Resource, kind: str, message: Message) -> None:
+    getattr(resource, kind.lower()).CopyFrom(message)
 
 
 def bookmark(revision: int) -> WatchResponse:

@@ -46,8 +46,10 @@ class Control:
         self._others = others
         self._may_act = may_act
         self._surpassed = surpassed
-        self.membership = Membership(store, clock=clock, source=source, timings=timings, limits=limits)
         self.progress = Progress(store, limit=limits.progress)
+        self.membership = Membership(
+            store, clock=clock, source=source, timings=timings, limits=limits, reported=self.progress.report
+        )
         self.presence = Presence(
             store,
             clock=clock,

@@ -14,7 +14,7 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -35,6 +35,10 @@ from headgate_coordinator.config import Limits, Timings
 from headgate_coordinator.errors import NOT_LEADER, REVISION_COMPACTED, WATCHER_TOO_SLOW
 
 log = logging.getLogger(__name__)
+
+_ALL_AGENTS = select(agents.c.uid, agents.c.name, agents.c.address, agents.c.state, agents.c.incarnation).order_by(
+    agents.c.name
+)
 
 # Taken for the round trip of an agent that has never answered.
 UNKNOWN_ROUND_TRIP = 0.25
@@ -100,8 +104,19 @@ class PollStats:
 
 
 class Membership:
-    def __init__(self, store: Store, *, clock: Clock, source: random.Random, timings: Timings, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        source: random.Random,
+        timings: Timings,
+        limits: Limits,
+        reported: Callable[[Iterable[cluster.FragmentReport]], None] = lambda reports: None,
+    ) -> None:
+        """`reported` is told how runs had done that have ended."""
         self._store = store
+        self._reported = reported
         self._clock = clock
         self._source = source
         self._timings = timings
@@ -322,6 +337,12 @@ class Membership:
             await self._missed(agent, f"agent {status.agent} answers at its address")
             return
         agent.resources, agent.slots_used = status.resources, status.slots_used
+        # Before the catalog says that they have ended, so that whoever sees that finds it.
+        self._reported(
+            cluster.FragmentReport(uid=one.fragment.uid, epoch=one.fragment.epoch, progress=one.progress)
+            for one in status.fragments
+            if one.HasField("progress")
+        )
         if _is_news(agent, status):
             await self._apply(agent, asked, status)
         else:
@@ -444,8 +465,5 @@ def _is_news(agent: Polled, status: cluster.GetStatusResponse) -> bool:
 
 
 def _all_agents(tx: Tx) -> list[tuple[str, str, str, str, str]]:
-    columns = agents.c
-    found = tx.connection.execute(
-        select(columns.uid, columns.name, columns.address, columns.state, columns.incarnation).order_by(columns.name)
-    )
+    found = tx.connection.execute(_ALL_AGENTS)
     return [(row.uid, row.name, row.address, row.state, row.incarnation) for row in found]

@@ -105,14 +105,14 @@ class Presence:
             raise HeadgateError(NOT_LEADER, "this coordinator does not lead, so it cannot renew sessions")
         if uid not in self._sessions and uid not in self._ending:
             await self._look()
-        if uid in self._ending or not self._observer.renewed(uid):
+        agent = self._agents.get(uid)
+        # The session of an agent that was dropped runs out.
+        if agent is None or uid in self._ending or not self._observer.renewed(uid):
             raise HeadgateError(
                 SESSION_EXPIRED, f"session {uid} has ended, and with it every grant on it", metadata={"session": uid}
             )
-        agent = self._agents.get(uid)
-        if agent is not None:
-            self._renewed(agent, version)
-            self._reported(reports)
+        self._renewed(agent, version)
+        self._reported(reports)
         ttl = self._sessions[uid].ttl
         return Renewed(ttl, self._renew_after(uid, ttl))
 

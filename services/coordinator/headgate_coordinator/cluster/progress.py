@@ -1,8 +1,9 @@
 """How runs are doing, as their agents last told the leader: kept in memory, never written, gone with the term.
 
 Of a fragment the last report of its highest epoch is kept; a report of a lower one comes from a run that was replaced,
-and counts for nothing. What is kept goes when the catalog shows that the fragment has ended, is gone, or has a higher
-epoch, and beyond a bound the report that was heard longest ago: agents tell again what has changed.
+and counts for nothing. What is kept of one that has ended is how it had done then. It goes when the catalog shows that
+the fragment is gone or has a higher epoch, and beyond a bound the report that was heard longest ago: agents tell again
+what has changed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from headgate_common.errors import HeadgateError
 from headgate_coordinator.catalog.changes import Revision
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.errors import REVISION_COMPACTED, WATCHER_TOO_SLOW
-
-_ENDED = (catalog.FRAGMENT_STATE_STOPPED, catalog.FRAGMENT_STATE_TERMINATED, catalog.FRAGMENT_STATE_FAILED)
 
 
 class Progress:
@@ -49,7 +48,7 @@ class Progress:
         """What an agent says of its runs."""
         for report in reports:
             known = self._last.get(report.uid)
-            if known is not None and known.epoch > report.epoch:
+            if known is not None and (known.epoch, _at(known)) > (report.epoch, _at(report)):
                 continue
             self._last.pop(report.uid, None)
             self._last[report.uid] = report
@@ -67,5 +66,11 @@ class Progress:
                 continue
             after = cast(catalog.Fragment | None, change.after)
             known = self._last.get(change.uid)
-            if known is not None and (after is None or after.state in _ENDED or after.epoch > known.epoch):
+            if known is not None and (after is None or after.epoch > known.epoch):
                 del self._last[change.uid]
+
+
+def _at(report: cluster.FragmentReport) -> tuple[int, int]:
+    """When it was, by the clock of its agent: what was sent first may come last."""
+    time = report.progress.time
+    return time.seconds, time.nanos

@@ -324,6 +324,8 @@ def _registration(case: Case, fragment: OpenFragment) -> cluster.RegisterFragmen
     plan = catalog.FragmentPlan()
     plan.CopyFrom(case.plan.fragments[fragment.ordinal - 1])
     plan.agent = fragment.agent_name
+    if fragment.starts is not None:
+        plan.compute.starts.extend(fragment.message().starts)
     concerned = {*plan.input_edges, *plan.output_edges}
     edges = [edge for edge in case.plan.edges if edge.ordinal in concerned]
     told = case.told_topics() if edges or plan.compute.HasField("target") else {}
@@ -336,8 +338,12 @@ def _registration(case: Case, fragment: OpenFragment) -> cluster.RegisterFragmen
         edges=edges,
     )
     for edge in edges:
+        name = edge_topics.edge_topic(case.query.uid, edge.ordinal)
         topic = request.topics.add(edge=edge.ordinal)
-        topic.MergeFrom(told[edge_topics.edge_topic(case.query.uid, edge.ordinal)])
+        if edge.kafka:
+            topic.MergeFrom(cluster.EdgeTopic(topic=name, partitions=edge_topics.PARTITIONS, kafka=edge.kafka))
+        else:
+            topic.MergeFrom(told[name])
     errors = told.get(edge_topics.error_topic(case.query.uid, fragment.ordinal))
     if errors is not None:
         request.errors.CopyFrom(errors)

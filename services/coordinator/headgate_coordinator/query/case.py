@@ -103,7 +103,11 @@ def decide_case(case: Case) -> Decision:
         drain_late=memory.draining_for is not None and memory.draining_for >= query.drain_deadline > 0,
     )
     upstream = _upstream(case.plan)
-    fragments = [_fragment_view(case, fragment, upstream.get(fragment.ordinal, ())) for fragment in case.fragments]
+    sources = {planned.ordinal for planned in case.plan.fragments if planned.kind == catalog.FRAGMENT_KIND_SOURCE}
+    fragments = [
+        _fragment_view(case, fragment, upstream.get(fragment.ordinal, ()), fragment.ordinal in sources)
+        for fragment in case.fragments
+    ]
     return decide(view, fragments, {uid: _agent_view(case, row) for uid, row in case.agents.items()})
 
 
@@ -114,7 +118,7 @@ def _upstream(plan: catalog.QueryPlan) -> Mapping[int, tuple[int, ...]]:
     return found
 
 
-def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...]) -> FragmentView:
+def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...], brings_in: bool) -> FragmentView:
     memory = case.memory
     waits = fragment.uid in memory.backing_off
     if fragment.state == "FAILED" and fragment.slots_held:
@@ -130,6 +134,7 @@ def _fragment_view(case: Case, fragment: OpenFragment, upstream: tuple[int, ...]
         epoch=fragment.epoch,
         held=fragment.slots_held,
         upstream=upstream,
+        brings_in=brings_in,
         backing_off=waits,
         draining=(fragment.uid, fragment.epoch, fragment.incarnation) in memory.draining,
         no_room=fragment.uid in case.no_room,

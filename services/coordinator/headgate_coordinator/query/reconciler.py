@@ -27,6 +27,7 @@ from headgate.catalog import v1 as catalog
 from headgate_common.backoff import Backoff
 from headgate_common.clock import Clock
 from headgate_common.errors import HeadgateError
+from headgate_common.signals import Signal
 from headgate_coordinator.catalog import fragments, query_states
 from headgate_coordinator.catalog.changes import Revision
 from headgate_coordinator.catalog.schema import agents
@@ -99,7 +100,7 @@ class Reconciler:
         self._unreachable: dict[str, float] = {}
         self._calls_to: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
+        self._wake = Signal()
         self._fatal: BaseException | None = None
 
     async def run(self, term: int, client: AgentClient) -> None:
@@ -122,15 +123,7 @@ class Reconciler:
 
     async def _wait(self) -> None:
         """Until something happened or a timer is due."""
-        timer: asyncio.TimerHandle | None = None
-        if self._timers:
-            due = self._timers[0][0] - self._clock.monotonic()
-            timer = asyncio.get_running_loop().call_later(max(0.0, due), self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+        await self._wake.wait(max(0.0, self._timers[0][0] - self._clock.monotonic()) if self._timers else None)
         self._wake.clear()
 
     async def _stop(self, tasks: set[asyncio.Task[None]]) -> None:

@@ -140,7 +140,7 @@ def _stopping(now: Situation) -> Decision:
         return Decision(writes=(StopHard(f"{_ABANDONED}; what was in flight is lost"),))
     if all(not fragment.held for fragment in now.fragments):
         return _set(*_end(query))
-    if _drains(now) and not all(_drained(fragment) for fragment in now.fragments):
+    if _drains(now) and not all(_drained(now, fragment) for fragment in now.fragments):
         return _gather([_drain(now, fragment) for fragment in now.fragments], Waiting("DRAINING", "it drains"))
     return _gather([_take_down(now, fragment) for fragment in now.fragments])
 
@@ -175,7 +175,7 @@ def _too_late(now: Situation) -> Decision:
     """The deployment deadline has passed: the first fragment that is not up gets the blame."""
     for fragment in now.fragments:
         if not now.confirmed(fragment):
-            why = fragment.last_error or _whereabouts(now, fragment)
+            why = fragment.last_error or fragment.waiting or _whereabouts(now, fragment)
             text = now.of(fragment, f"it was not running before the deployment deadline ({why})")
             return _set("STOPPING", text, Blame("DEPLOYMENT_DEADLINE_EXCEEDED", text, fragment.ordinal))
     text = "it was not running before the deployment deadline"
@@ -258,19 +258,24 @@ def _drains(now: Situation) -> bool:
     query = now.query
     if query.failed or query.stop_mode == "HARD":
         return False
-    return query.has_run or any(fragment.state not in ("PENDING", "REGISTERED") for fragment in now.fragments)
+    # (those that are gone may never have been started: a query that is taken down must not come up again for them)
+    return query.has_run or any(
+        fragment.held and fragment.state not in ("PENDING", "REGISTERED") for fragment in now.fragments
+    )
 
 
-def _drained(fragment: FragmentView) -> bool:
-    """Ended, or without anything to emit: a source that is not running produces nothing."""
-    if not fragment.upstream and fragment.state in ("PENDING", "REGISTERED", "FAILED"):
+def _drained(now: Situation, fragment: FragmentView) -> bool:
+    """Ended, or without anything to emit: a source that is not running produces nothing. What computes has open windows
+    from its first run on, also where it reads topics itself and nobody is upstream."""
+    if fragment.state in ("STOPPED", "TERMINATED") or not fragment.held:
         return True
-    return fragment.state in ("STOPPED", "TERMINATED") or not fragment.held
+    keeps_nothing = fragment.brings_in or not (fragment.upstream or now.query.has_run)
+    return keeps_nothing and fragment.state in ("PENDING", "REGISTERED", "FAILED")
 
 
 def _drain(now: Situation, fragment: FragmentView) -> _Step:
     """The next step of a fragment towards having emitted everything: up if it is down, then the soft stop."""
-    if _drained(fragment):
+    if _drained(now, fragment):
         return _NOTHING
     agent = now.agent_of(fragment)
     if fragment.state not in ("STARTED", "RUNNING") or agent is None or (agent.lost and not agent.active):
@@ -278,7 +283,7 @@ def _drain(now: Situation, fragment: FragmentView) -> _Step:
         return _Step(step.write, step.call, _blocked(now, fragment, step.waiting))
     if not agent.active:
         return _Step(waiting=_blocked(now, fragment, _unreachable(now, fragment, agent)))
-    if not all(_drained(other) for other in now.upstream_of(fragment)):
+    if not all(_drained(now, other) for other in now.upstream_of(fragment)):
         return _NOTHING
     draining = Waiting("DRAINING", now.of(fragment, f"it drains on agent {agent.name}"))
     if fragment.draining:

@@ -46,6 +46,8 @@ class FragmentView:
     held: bool
     # Ordinals of the fragments whose output it reads.
     upstream: tuple[int, ...] = ()
+    # It brings in rows of a source, and keeps none: what it has not read, nobody waits for.
+    brings_in: bool = False
     # A call or a run of it failed a moment ago: not before its back-off is over.
     backing_off: bool = False
     # Its agent has accepted the soft stop of this epoch.

@@ -6,7 +6,7 @@
 - A sink has a sink fragment behind an edge, except where a KAFKA or TOPIC sink takes rows at least once.
 
 An edge is led at its node-local end, where it is WAL-durable; one whose ends can both move is OBJECT-durable and led at
-the sink.
+the sink. On Kafka, where the query says so, it has no leader here: then all this is true of the error rows beside it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Shape:
     stateful: bool
     idle_timeout_us: int
     start: str
+    # How the Kafka cluster is reached that its edges are on; empty where they are in the log.
+    kafka_edges: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class Decomposer:
                 schema=catalog.Schema(fields=[f for f in schema.fields if f.name in kept]),
                 leader_fragment=ordinal,
                 durability="WAL",
+                kafka=self.shape.kafka_edges,
             )
             plan.fragments.add(
                 ordinal=ordinal,
@@ -291,6 +294,7 @@ class Decomposer:
             leader_fragment=ordinal,
             # Rows of a temporary query are for a reader that is lost with the agent.
             durability="WAL" if fixed or sink.type == catalog.SINK_TYPE_RESULT else "OBJECT",
+            kafka=self.shape.kafka_edges,
         )
         plan.fragments[compute - 1].output_edges.append(edge)
         plan.fragments.add(

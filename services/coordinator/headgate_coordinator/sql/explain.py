@@ -153,6 +153,8 @@ def explain_text(plan: catalog.QueryPlan, form: catalog.ExplainFormat.ValueType)
     mode = _short(catalog.QueryMode, plan.mode, "QUERY_MODE_").lower()
     ends = "ends when its sources have ended" if plan.bounded else "runs until it is stopped"
     head = f"mode {mode}, {ends}"
+    if any(edge.kafka for edge in plan.edges):
+        head += "\nedges on Kafka: rows may come twice after a crash"
     if plan.unplaced:
         head += f"\ncannot be placed now: {plan.unplaced}; the fragments below are placed as if slots were free"
     sections = [
@@ -237,6 +239,8 @@ def _schema(schema: catalog.Schema) -> str:
 def _edge(plan: catalog.QueryPlan, edge: catalog.EdgePlan) -> str:
     leader = plan.fragments[edge.leader_fragment - 1].agent
     way = f"{edge.ordinal}: fragment {edge.from_fragment} to {edge.to_fragment}"
+    if edge.kafka:
+        return f"{way}, on Kafka at {edge.kafka['bootstrap_servers']}, made by {leader} ({_schema(edge.schema)})"
     return f"{way}, {edge.durability}, led by {leader} ({_schema(edge.schema)})"
 
 

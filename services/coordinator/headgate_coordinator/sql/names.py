@@ -12,6 +12,8 @@ MAX_NAME = 63
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _SHOWN = 40
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Of topics that queries make for themselves; nobody else makes one that begins so, in any case of letters.
+INTERNAL_PREFIX = "__headgate."
 
 
 def fold(name: str, what: str = "name") -> str:
@@ -29,6 +31,13 @@ def topic_fault(name: str) -> str:
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         return "the name of a topic has 1 to 249 letters, digits, '.', '_' or '-'"
     return ""
+
+
+def new_topic_fault(name: str) -> str:
+    """The same for a topic that somebody makes or writes to."""
+    if name.lower().startswith(INTERNAL_PREFIX):
+        return f"names that begin with {INTERNAL_PREFIX} are those of topics that queries make for themselves"
+    return topic_fault(name)
 
 
 def _shown(name: str) -> str:

@@ -115,7 +115,7 @@ class _Planning:
         node = _finished(streaming.node, fitted.columns)
         shape = self._shape(sink, streaming, node)
         self._check_key(shape, node)
-        self._check_options(node)
+        self._check_options(node, shape)
         self._raise_if_any()
         plan = self._placed(Decomposer(node, shape, self.settings))
         plan.logical_plan = logical_text
@@ -151,8 +151,13 @@ class _Planning:
             self._problem(
                 Step.BIND, self.statement.sink_offset, "a temporary query has no INTO", "leave INTO out, or create it"
             )
-        if self.mode == catalog.QUERY_MODE_REALTIME or self.options.delivery is Delivery.AT_LEAST_ONCE:
-            option = "mode" if self.mode == catalog.QUERY_MODE_REALTIME else "delivery"
+        unfit = {
+            "mode": self.mode == catalog.QUERY_MODE_REALTIME,
+            "delivery": self.options.delivery is Delivery.AT_LEAST_ONCE,
+            "edges": self.options.kafka_edges is not None,
+        }
+        option = next((name for name, given in unfit.items() if given), "")
+        if option:
             self._problem(
                 Step.OPTIMISE,
                 self.options.offsets.get(option),
@@ -180,7 +185,27 @@ class _Planning:
                 f"delivery = 'at_least_once' is for KAFKA and TOPIC sinks, and {quoted(sink.name)} is a {kind} sink",
                 "leave it out: rows are delivered exactly once",
             )
+        self._check_edges()
         self._check_format(sink)
+
+    def _check_edges(self) -> None:
+        """What an edge on Kafka cannot be together with. Whether there is one at all is known only with the plan."""
+        if self.options.kafka_edges is None:
+            return
+        if self.mode == catalog.QUERY_MODE_REALTIME:
+            self._problem(
+                Step.OPTIMISE,
+                self.options.offsets.get("edges"),
+                "realtime mode goes from topics to topics, without edges",
+                "leave edges out",
+            )
+        elif self.options.delivery is Delivery.EXACTLY_ONCE:
+            self._problem(
+                Step.OPTIMISE,
+                self.options.offsets.get("delivery"),
+                "edges on Kafka deliver at least once",
+                "leave delivery out, or edges",
+            )
 
     def _check_format(self, sink: catalog.Sink) -> None:
         """Without an edge Spark's own sink writes, and it makes JSON."""
@@ -213,7 +238,7 @@ class _Planning:
         streaming = self._note_unsupported(node, ids)
         self._raise_if_any()
         assert streaming is not None
-        if streaming.updates and not (self.statement.temporary or takes_updates(sink.type, sink.options)):
+        if streaming.updates and not takes_updates(sink.type, sink.options):
             unbounded = next(part for part in walk_plan(streaming.node) if isinstance(part, Aggregate))
             kind = catalog.SinkType.Name(sink.type).removeprefix("SINK_TYPE_")
             self._problem(
@@ -265,7 +290,8 @@ class _Planning:
             update_keys=_update_keys(node) if streaming.updates else (),
             stateful=streaming.stateful,
             idle_timeout_us=self.settings.default_idle_timeout_us if idle is None else idle,
-            start=self.options.start or "earliest",
+            start=self.options.start or "",
+            kafka_edges=self.options.kafka_edges or {},
         )
 
     def _check_key(self, shape: Shape, node: Project) -> None:
@@ -284,7 +310,7 @@ class _Planning:
                 "make one column of the keys, such as concat_ws('/', a, b), and GROUP BY it",
             )
 
-    def _check_options(self, node: Node) -> None:
+    def _check_options(self, node: Node, shape: Shape) -> None:
         """An option that would change nothing is a mistake."""
         scans = [part for part in walk_plan(node) if isinstance(part, Scan)]
         times = [scan.event_time for scan in scans if scan.event_time is not None]
@@ -292,11 +318,14 @@ class _Planning:
         late = any(isinstance(time.lateness_us, QueryLateness) for time in times)
         untimed = "the query has no window and no join by time"
         stated = "each window goes by processing time or states a LATENESS of its own"
-        topics = any(physical.type in _TOPIC_SOURCES for scan in scans for physical in scan.source.physical)
+        types = {physical.type for scan in scans for physical in scan.source.physical}
+        topics = not types.isdisjoint(_TOPIC_SOURCES)
+        edges = not shape.direct or not types.issubset(_TOPIC_SOURCES)
         for name, given, useful, why in (
             ("lateness", self.options.lateness_us, late, stated if timed else untimed),
             ("idle_timeout", self.options.idle_timeout_us, timed, untimed),
             ("start", self.options.start, topics, "the query reads no topic"),
+            ("edges", self.options.kafka_edges, edges, "the query goes from topics to a topic, without an edge"),
         ):
             if given is not None and not useful:
                 self._problem(

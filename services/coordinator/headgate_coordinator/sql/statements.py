@@ -70,6 +70,8 @@ class QueryOptions:
     delivery: Delivery | None = None
     # Allowed lateness where a window states none, and for joins within a time range.
     lateness_us: int | None = None
+    # How the Kafka cluster is reached that the query's edges are on; None where they are in the log.
+    kafka_edges: Mapping[str, str] | None = None
     # Where each option was written, for problems with it.
     offsets: Mapping[str, int] = field(default_factory=dict)
 
@@ -79,6 +81,7 @@ class QueryStatement(Statement):
     """`[CREATE QUERY name AS] SELECT ... [INTO sink] [WITH (...)]`.
 
     `select` is the tree without INTO and WITH, `select_text` its text. `sink` is None where the request names it.
+    `shown_text` is the statement without the secrets among its options; empty where it has none.
     """
 
     name: str | None
@@ -88,6 +91,7 @@ class QueryStatement(Statement):
     sink_offset: int | None
     options: QueryOptions
     if_not_exists: bool = False
+    shown_text: str = ""
     # Its rows go to whoever asked for them, and to no sink.
     temporary: bool = False
 

@@ -20,6 +20,7 @@ from headgate_engine.executor.calls import told_by
 from headgate_engine.executor.decoding import decoding
 from headgate_engine.executor.log_calls import LogClient, TopicAccess
 from headgate_engine.executor.reading import Naps, split, together
+from headgate_engine.executor.required import ColumnPath, paths_of
 from headgate_engine.executor.wire import EdgeError
 
 RECORDS = pa.schema([("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())])
@@ -60,11 +61,13 @@ def read_records(client: LogClient, part: tuple[int, int, int]) -> Iterator[pa.R
         yield made()
 
 
-def read_rows(records: Iterator[pa.RecordBatch], arrow: str, fail: str) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    records: Iterator[pa.RecordBatch], arrow: str, required: Sequence[ColumnPath], fail: str
+) -> Iterator[pa.RecordBatch]:
     """The rows of records that are Arrow streams, with BAD."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for batch in decoding(arrow, fail)(records):
+    for batch in decoding(arrow, required, fail)(records):
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= _BATCH_ROWS:
@@ -78,9 +81,10 @@ class TopicSource(DataSource):
     """`spark.readStream.format("headgate_topic")`, and the same for a range with `spark.read`.
 
     Options: `access_secret` (a TopicAccess as JSON; Spark hides options of such names), `columns` (as Spark's DDL),
-    `arrow` (the Arrow schema of the rows in each record; empty for records as they are), `fail` (the name of the topic
-    where a bad Arrow record is an error, else empty), `first` (offsets at which the query begins, as JSON),
-    `batch_bytes`, `nap`, `tasks` and `stop` as for edges; for a range `from` and `until`, offsets as JSON.
+    `arrow` (the Arrow schema of the rows in each record; empty for records as they are), `required` (what of these rows
+    may not be NULL, as paths), `fail` (the name of the topic where a bad Arrow record is an error, else empty), `first`
+    (offsets at which the query begins, as JSON), `batch_bytes`, `nap`, `tasks` and `stop` as for edges; for a range
+    `from` and `until`, offsets as JSON.
     """
 
     @classmethod
@@ -103,6 +107,7 @@ class _Reading:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._access = TopicAccess.of_json(options["access_secret"])
         self._arrow = options.get("arrow", "")
+        self._required = paths_of(options.get("required", ""))
         self._fail = options.get("fail", "")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -110,7 +115,7 @@ class _Reading:
         if partition.value is None:
             return
         records = read_records(LogClient(self._access), partition.value)
-        yield from read_rows(records, self._arrow, self._fail) if self._arrow else records
+        yield from read_rows(records, self._arrow, self._required, self._fail) if self._arrow else records
 
 
 class TopicRangeReader(_Reading, DataSourceReader):

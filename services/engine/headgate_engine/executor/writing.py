@@ -1,4 +1,4 @@
-"""Staging of a batch: what the tasks of `mapInArrow` do."""
+"""What the tasks of `mapInArrow` do with a batch: stage it, or make records of an edge on Kafka of it."""
 
 from __future__ import annotations
 
@@ -53,6 +53,29 @@ def stage_function(access: Access, task: Callable[[], int]) -> Callable[[Any], I
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
     return stage
+
+
+def edge_values(largest: int) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow`: rows as the values of records of at most `largest` bytes, unless one row alone has more."""
+
+    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for value in _values(batch, largest):
+                yield pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["value"])
+
+    return encode
+
+
+def _values(batch: pa.RecordBatch, largest: int) -> Iterator[bytes]:
+    if not batch.num_rows:
+        return
+    value = to_record(batch)
+    if len(value) <= largest or batch.num_rows == 1:
+        yield value
+        return
+    half = batch.num_rows // 2
+    yield from _values(batch.slice(0, half), largest)
+    yield from _values(batch.slice(half), largest)
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

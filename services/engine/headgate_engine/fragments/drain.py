@@ -60,7 +60,12 @@ def settle(query: StreamingQuery, look: Callable[[], None], seconds: float) -> N
 def drain_topics(query: Query, look: Callable[[], None], seconds: float) -> None:
     """Reads topics up to this moment, closes every window, and leaves the query stopped."""
     assert query.running is not None
-    query.running.stop()
+    if query.output.gate is not None:
+        query.output.gate.stop(query.running, look, seconds)
+    else:
+        query.running.stop()
+    # The next start is another query to Spark: what this one has to report is only seen now.
+    look()
     _run_out(query, look, seconds)
     controls = [entry.control for entry in query.inputs if entry.control]
     if controls:

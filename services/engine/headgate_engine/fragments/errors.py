@@ -16,14 +16,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from headgate.engine import v1 as engine
 from headgate_common.errors import DEADLINE_EXCEEDED, OVERLOADED, SHUTTING_DOWN, UNREACHABLE, HeadgateError, Reason
+from headgate_common.kafka_reasons import KAFKA_TOPIC_MISSING, KAFKA_UNREACHABLE
 from headgate_engine.errors import (
     BAD_RECORD,
     CHECKPOINT_INVALID,
+    CHECKPOINT_UNREACHABLE,
     EDGE_DATA_LOST,
     EDGE_FAILED,
     ENGINE_WARMING_UP,
-    KAFKA_TOPIC_MISSING,
-    KAFKA_UNREACHABLE,
     PLAN_UNSUPPORTED,
     QUERY_FAILED,
     QUERY_INVALID,
@@ -72,6 +72,7 @@ _TRANSIENT_REASONS = frozenset(
         SPARK_UNAVAILABLE,
         ENGINE_WARMING_UP,
         KAFKA_UNREACHABLE,
+        CHECKPOINT_UNREACHABLE,
     }
 )
 # Reasons of agents: records that are gone, and what the same call would bring again.
@@ -119,7 +120,7 @@ class Failure:
 
 def failure_of(error: BaseException, *, traces: bool = False) -> Failure:
     """What to tell of an exception."""
-    trace = "".join(traceback.format_exception(error)) if traces else ""
+    trace = _trace(error) if traces else ""
     if isinstance(error, HeadgateError):
         return Failure(error.reason, error.message, transient=error.reason in _TRANSIENT_REASONS, trace=trace)
     if isinstance(error, EdgeError):
@@ -145,6 +146,13 @@ def failure_of(error: BaseException, *, traces: bool = False) -> Failure:
         return Failure(reason, _told(message), name, reason in _TRANSIENT_REASONS, trace)
     message = _root_message(error) or _told(text) or type(error).__name__
     return Failure(SPARK_FAILED, message, transient=True, trace=trace)
+
+
+def _trace(error: BaseException) -> str:
+    """Java's stack trace, which pyspark keeps apart, and behind it Python's: what is too long for an answer loses its
+    end."""
+    java, python = getattr(error, "_stackTrace", None) or "", "".join(traceback.format_exception(error))
+    return f"{java}\n\n{python}" if java and java not in python else python
 
 
 def _of_kafka(text: str, trace: str) -> Failure | None:
@@ -201,6 +209,19 @@ def _java_classes(error: BaseException) -> Iterator[tuple[str, str, str]]:
             throwable = throwable.getCause()
     except Py4JError:
         return
+
+
+def causes_of(error: BaseException) -> list[str]:
+    """Kind and message of each Java exception along the causes, the outermost first; of a Python one, its own."""
+    throwable: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    found: list[str] = []
+    try:
+        while throwable is not None and len(found) < 20:
+            found.append(str(throwable.toString()))
+            throwable = throwable.getCause()
+    except Py4JError:
+        pass
+    return found or [f"{type(error).__name__}: {error}"]
 
 
 def _root_message(error: BaseException) -> str:

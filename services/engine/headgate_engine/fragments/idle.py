@@ -2,7 +2,7 @@
 
 Spark's watermark is that of the slowest input. An input without rows for `timeout` gets a mark that brings its own
 watermark up to the slowest of those that have rows; rows that it brings later and that are behind are late, and are
-counted as such.
+counted as such. Rows without an event time move no watermark, and are none here.
 
 The mark of an edge is one file that is replaced. Those of a topic are files that Spark reads each once and writes down
 in its checkpoint, so they come at most once a `pace`: windows of the others wait so much longer.
@@ -10,6 +10,7 @@ in its checkpoint, so they come at most once a `pace`: windows of the others wai
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from headgate_common.clock import Clock
@@ -30,7 +31,8 @@ class IdleInputs:
         self._host = host
         self._timeout = timeout
         self._clock = clock
-        self._latest: dict[str, int] = {}
+        # The last batch in which each input was seen to have rows.
+        self._spoke: dict[str, int] = {}
         began = clock.monotonic()
         self._active = {entry.observation: began for entry in self._inputs}
         self._written: dict[str, int] = {}
@@ -41,25 +43,24 @@ class IdleInputs:
         if self._timeout <= 0 or len(self._inputs) < 2:
             return
         now = self._clock.monotonic()
-        for name, latest in counts.latest_us.items():
-            if latest != self._latest.get(name):
-                self._latest[name] = latest
+        for name, batch in counts.spoke.items():
+            if batch != self._spoke.get(name):
+                self._spoke[name] = batch
                 self._active[name] = now
         silent = [one for one in self._inputs if now - self._active[one.observation] >= self._timeout]
-        speaking = [one for one in self._inputs if one not in silent and one.observation in self._latest]
+        speaking = [one for one in self._inputs if one not in silent and one.observation in self._spoke]
         if not silent or not speaking:
             return
-        reached = min(self._latest[one.observation] - one.plan.lateness_us for one in speaking)
+        reached = min(counts.latest_us[one.observation] - one.plan.lateness_us for one in speaking)
         for one in silent:
             if now >= self._due[one.observation] and self._write(one, reached + one.plan.lateness_us) and one.control:
                 self._due[one.observation] = now + self._pace
 
-    def end(self, epoch: int) -> None:
-        """Marks the end of every edge that has none of its own, after all that is there was read; later than an earlier
-        run may have done, which Spark's watermarks do not know of."""
-        for one in self._inputs:
-            if one.marks:
-                self._write(one, FAR_FUTURE_US + epoch)
+    def end(self, epoch: int, inputs: Collection[Input]) -> bool:
+        """Marks the end of inputs of which all that is there was read; later than an earlier run may have done, which
+        Spark's watermarks do not know of. Whether there was anything to mark."""
+        ended = [one for one in self._inputs if one in inputs]
+        return sum(self._write(one, FAR_FUTURE_US + epoch) for one in ended) > 0
 
     def _write(self, entry: Input, mark_us: int) -> bool:
         """Whether there was anything to write."""

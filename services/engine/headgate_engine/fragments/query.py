@@ -13,16 +13,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_common.errors import HeadgateError
+from headgate_engine.checkpoint_files import choose_files
 from headgate_engine.errors import PLAN_UNSUPPORTED
-from headgate_engine.fragments.kafka import topic_range, topic_stream
+from headgate_engine.fragments.kafka import partitions_of, starting_offsets, topic_range, topic_stream
+from headgate_engine.fragments.kafka_edges import edge_records
 from headgate_engine.fragments.native import NativeTopic
 from headgate_engine.fragments.ranges import read_ranges, reported_ranges
-from headgate_engine.fragments.read import Input, Pace, as_view, edge_stream, with_marks
+from headgate_engine.fragments.read import Input, Pace, as_view, edge_rows, edge_stream, with_marks
 from headgate_engine.fragments.records import bad_records, decoded, fails, format_of
 from headgate_engine.fragments.settings import RunDefaults, checkpoint_of, control_folder, is_realtime
 from headgate_engine.fragments.storage import make_folder, read_text
 from headgate_engine.fragments.write import Output, Wrote
-from headgate_engine.s3 import is_s3, write_safely
+from headgate_engine.s3 import is_s3
 from headgate_engine.spark import QUERIES, SparkHost
 
 # Rows that a record with an Arrow batch has, about: limits are for rows.
@@ -81,13 +83,15 @@ class Query:
             "spark.sql.shuffle.partitions": str(self._shuffle_partitions()),
         }
         session = self.host.session(conf, pool=QUERIES)
-        write_safely(session, request.checkpoint)
+        choose_files(session, request.checkpoint, self.host.conf)
         realtime = is_realtime(request)
         size = request.settings.batch_bytes or defaults.batch_bytes
         pace = Pace(size, defaults.idle_nap, self.host.slots, str(self.stop))
         for entry in self.inputs:
             if entry.access is not None:
                 frame = edge_stream(session, entry, entry.access, pace)
+            elif entry.kafka_edge is not None:
+                frame = self._kafka_edge(session, entry, entry.kafka_edge)
             else:
                 frame = self._topic(session, entry, pace)
             as_view(frame, entry, watermark=not realtime)
@@ -112,19 +116,36 @@ class Query:
             rows = decoded(self._kafka(session, entry.plan.topic, start), entry.plan, fail=fail)
         return with_marks(session, rows, entry)
 
+    def _kafka_edge(self, session: SparkSession, entry: Input, edge: engine.KafkaEdge) -> DataFrame:
+        """The rows of an edge on Kafka, with MARK. What is there is bounded by how far its source may be ahead."""
+        self.host.require_kafka()
+        if entry.control:
+            make_folder(session, entry.control)
+        records = edge_records(session, edge, -(-self.defaults.batch_records // _ROWS_OF_ARROW))
+        return with_marks(session, edge_rows(records, entry), entry)
+
     def _kafka(self, session: SparkSession, origin: catalog.TopicOrigin, start: str) -> DataFrame:
         self.host.require_kafka()
         records = self.defaults.batch_records
         if format_of(origin) == "ARROW":
             records = -(-records // _ROWS_OF_ARROW)
         most = 0 if is_realtime(self.request) else records
-        return topic_stream(session, origin, self.request.kafka_bootstrap, start, most)
+        bootstrap, deployed = self.request.kafka_bootstrap, self._start_of(origin)
+        if deployed is not None:
+            partitions = partitions_of(session, origin.options, bootstrap, self.defaults.brokers)
+            start = starting_offsets(origin.options["topic"], deployed, partitions)
+        return topic_stream(session, origin, bootstrap, start, most)
+
+    def _start_of(self, origin: catalog.TopicOrigin) -> catalog.TopicStart | None:
+        """Where a topic begins, if that was found at deployment."""
+        starts = self.request.plan.starts
+        return next((one for one in starts if one.physical_source == origin.physical_source), None)
 
     def _native(self, entry: Input) -> NativeTopic | None:
         if entry.topic is None:
             return None
         folder = control_folder(self.request.checkpoint, self.request.run.fragment_uid)
-        return NativeTopic(entry.index, entry.plan, entry.topic, folder)
+        return NativeTopic(entry.index, entry.plan, entry.topic, folder, self._start_of(entry.plan.topic))
 
     def _fails(self, origin: catalog.TopicOrigin) -> bool:
         return self.request.settings.bad_records == engine.BAD_RECORDS_FAIL or fails(origin)
@@ -142,6 +163,8 @@ class Query:
                 read += max(_FEW, entry.access.partitions)
             elif entry.topic is not None:
                 read += max(_FEW, native[entry.topic.topic_uid])
+            elif entry.kafka_edge is not None:
+                read += _FEW
             else:
                 read += self.host.slots
         return max(1, min(read, self.host.slots))
@@ -149,7 +172,7 @@ class Query:
     def _bad(self, session: SparkSession) -> DataFrame | None:
         """The records of the batch that is being written that could not be decoded. They are read again, from the
         topic: that there are some is known only when the batch has been computed, and most batches have none."""
-        topics = [entry for entry in self.inputs if entry.access is None]
+        topics = [entry for entry in self.inputs if entry.is_topic]
         if not topics or self.running is None:
             return None
         java: Any = self.running._jsq

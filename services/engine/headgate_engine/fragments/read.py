@@ -6,7 +6,7 @@ stands between, an observation, is there so that Spark moves no filter below the
 records that could not be decoded.
 
 Marks of an edge come with the edge. Those of a topic come from files in the checkpoint: nothing is ever written to a
-user's topic, and Spark reads such files without a Python process.
+user's topic, and Spark reads such files without a Python process. So do those of an edge on Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.catalog import v1 as catalog
 from headgate.engine import v1 as engine
 from headgate_common.errors import INVALID_ARGUMENT, HeadgateError
 from headgate_engine.executor.calls import Access
-from headgate_engine.executor.decoding import BAD
+from headgate_engine.executor.decoding import BAD, edge_decoding
 from headgate_engine.executor.log_calls import TopicAccess
 from headgate_engine.executor.reading import MARK, schema_text
 from headgate_engine.fragments.control import mark_stream
@@ -40,14 +40,21 @@ class Input:
     access: Access | None
     # An edge's marks: a file of the driver. Empty where it has no event time.
     marks: str
-    # A topic's marks: a folder of the checkpoint. Empty where it has no event time.
+    # Marks of a topic and of an edge on Kafka: a folder of the checkpoint. Empty where it has no event time.
     control: str
     # Set for a native topic that is read from agents.
     topic: TopicAccess | None = None
+    # Set for an edge on Kafka.
+    kafka_edge: engine.KafkaEdge | None = None
 
     @property
     def observation(self) -> str:
         return f"input{self.index}"
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether it is a topic of users, with records that may be bad."""
+        return self.access is None and self.kafka_edge is None
 
     @property
     def kafka(self) -> bool:
@@ -64,23 +71,28 @@ def inputs_of(
     """The inputs of the plan, with where each is read."""
     found = []
     realtime = is_realtime(request)
+    on_kafka = {edge.edge: edge for edge in request.kafka_inputs}
     for index, entry in enumerate(request.plan.inputs):
-        access = topic = None
+        access = topic = kafka_edge = None
         marks = control = ""
-        if entry.WhichOneof("origin") == "edge":
+        folder_of_marks = f"{control_folder(request.checkpoint, request.run.fragment_uid)}/{index}"
+        if entry.WhichOneof("origin") == "edge" and entry.edge in on_kafka:
+            kafka_edge = on_kafka[entry.edge]
+            control = folder_of_marks if entry.event_time else ""
+        elif entry.WhichOneof("origin") == "edge":
             access = accesses.get(entry.edge)
             if access is None:
                 raise HeadgateError(INVALID_ARGUMENT, f"inputs: nothing says where edge {entry.edge} is")
             marks = str(folder / f"marks{index}") if entry.event_time else ""
         else:
             if entry.event_time:
-                control = f"{control_folder(request.checkpoint, request.run.fragment_uid)}/{index}"
+                control = folder_of_marks
             if over_grpc(entry.topic, realtime=realtime):
                 topic = topics.get(entry.topic.options["topic"])
                 if topic is None:
                     name = entry.topic.options["topic"]
                     raise HeadgateError(INVALID_ARGUMENT, f"topics: nothing says where topic {name} is")
-        found.append(Input(index, entry, access, marks, control, topic))
+        found.append(Input(index, entry, access, marks, control, topic, kafka_edge))
     return tuple(found)
 
 
@@ -126,9 +138,17 @@ def edge_stream(session: SparkSession, entry: Input, access: Access, pace: Pace)
     )
 
 
+def edge_rows(records: DataFrame, entry: Input) -> DataFrame:
+    """The rows of an edge on Kafka, with MARK, out of its records."""
+    schema = entry.plan.schema
+    decode = edge_decoding(schema_text(arrow_of(struct_of(schema))))
+    return records.select("key", "value").mapInArrow(decode, f"{ddl(schema)}, {quote(MARK)} bigint")
+
+
 def with_marks(session: SparkSession, rows: DataFrame, entry: Input) -> DataFrame:
-    """The rows of a topic, which have BAD, with MARK, and its marks among them."""
-    rows = rows.withColumn(MARK, f.lit(None).cast("bigint"))
+    """Rows with MARK, and the marks of their input among them. Those of a topic have BAD too."""
+    if MARK not in rows.columns:
+        rows = rows.withColumn(MARK, f.lit(None).cast("bigint"))
     if not entry.control:
         return rows
     return rows.unionByName(mark_stream(session, entry.control), allowMissingColumns=True)
@@ -137,11 +157,11 @@ def with_marks(session: SparkSession, rows: DataFrame, entry: Input) -> DataFram
 def as_view(frame: DataFrame, entry: Input, *, watermark: bool = True) -> None:
     """Makes the view that the SQL reads, out of rows with MARK and, for a topic, BAD. Real time has no watermarks."""
     plan = entry.plan
-    topic = entry.access is None
+    topic = entry.is_topic
     good = f.col(MARK).isNull() & f.col(BAD).isNull() if topic else f.col(MARK).isNull()
     timed = bool(plan.event_time) and watermark
     if timed:
-        frame = frame.selectExpr(*_with_event_time(plan), quote(MARK), *([quote(BAD)] if topic else []))
+        frame = frame.selectExpr(*_with_event_time(plan, topic=topic), quote(MARK), *([quote(BAD)] if topic else []))
         frame = frame.withWatermark(plan.event_time, f"{plan.lateness_us} microseconds")
     time = f.unix_micros(f.col(quote(plan.event_time))) if timed else f.lit(None).cast("bigint")
     frame = frame.observe(
@@ -155,11 +175,13 @@ def as_view(frame: DataFrame, entry: Input, *, watermark: bool = True) -> None:
     frame.drop(MARK, BAD).createOrReplaceTempView(plan.view)
 
 
-def _with_event_time(plan: catalog.ComputeInput) -> list[str]:
-    """Every column; the one of event time is that of the mark where there is one."""
+def _with_event_time(plan: catalog.ComputeInput, *, topic: bool) -> list[str]:
+    """Every column; the one of event time is that of the mark where there is one, and NULL for a bad record: what Spark
+    could read of it must not move the watermark."""
     name = quote(plan.event_time)
     value = plan.event_time_expression or name
-    made = f"CASE WHEN {quote(MARK)} IS NOT NULL THEN timestamp_micros({quote(MARK)}) ELSE {value} END AS {name}"
+    otherwise = f"WHEN {quote(BAD)} IS NULL THEN {value}" if topic else f"ELSE {value}"
+    made = f"CASE WHEN {quote(MARK)} IS NOT NULL THEN timestamp_micros({quote(MARK)}) {otherwise} END AS {name}"
     columns = [quote(field.name) for field in plan.schema.fields]
     if plan.event_time_expression:
         return [*columns, made]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -12,7 +12,8 @@ from headgate_common.errors import HeadgateError
 from headgate_engine.errors import PLAN_UNSUPPORTED
 from headgate_engine.executor.decoding import BAD, NO_VALUE, decoding, judging
 from headgate_engine.executor.reading import schema_text
-from headgate_engine.types import arrow_of, ddl, quote, struct_of
+from headgate_engine.executor.required import ELEMENTS, VALUES, name_of, reason_of
+from headgate_engine.types import arrow_of, ddl, quote, required, struct_of
 
 # Microseconds, where Spark's own form ends at milliseconds.
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
@@ -35,9 +36,10 @@ def decoded(records: DataFrame, entry: catalog.ComputeInput, *, fail: bool) -> D
     placed = records.select("value", "partition", "offset")
     if kind == "ARROW":
         name = named(entry.topic) if fail else ""
-        return placed.mapInArrow(decoding(schema_text(arrow_of(columns)), name), rows_with_bad(entry))
+        decode = decoding(schema_text(arrow_of(columns)), required(entry.schema), name)
+        return placed.mapInArrow(decode, rows_with_bad(entry))
     row = _parsed(entry.schema, kind, entry.topic.parser_options)
-    bad = _bad(kind)
+    bad = _bad(entry.schema, kind)
     if fail:
         text = f.concat(f.lit("BAD_RECORD: "), _place(entry.topic), f.lit(": "), bad)
         bad = f.when(bad.isNotNull(), f.raise_error(text).cast("string"))
@@ -58,12 +60,12 @@ def bad_records(records: DataFrame, entry: catalog.ComputeInput) -> DataFrame:
     kind = format_of(entry.topic)
     if kind == "ARROW":
         judged = kept.mapInArrow(
-            judging(schema_text(arrow_of(columns)), 2),
+            judging(schema_text(arrow_of(columns)), required(entry.schema), 2),
             f"partition int, offset bigint, value binary, {quote(BAD)} string",
         )
     else:
         row = _parsed(entry.schema, kind, entry.topic.parser_options)
-        judged = kept.withColumn("d", row).withColumn(BAD, _bad(kind)).where(f.col(BAD).isNotNull())
+        judged = kept.withColumn("d", row).withColumn(BAD, _bad(entry.schema, kind)).where(f.col(BAD).isNotNull())
     raw = f.substring(f.make_valid_utf8(f.col("value").cast("string")), 1, _RAW_CHARACTERS)
     return judged.select(raw.alias("raw"), f.col(BAD).alias("reason"), _place(entry.topic).alias("place"))
 
@@ -82,9 +84,28 @@ def _place(origin: catalog.TopicOrigin) -> Column:
     return f.format_string(text, f.col("partition"), f.col("offset"))
 
 
-def _bad(kind: str) -> Column:
+def _bad(schema: catalog.Schema, kind: str) -> Column:
     """Why a record cannot be decoded, out of its value and what was parsed, `d`; NULL where it can."""
-    return f.when(f.col("value").isNull(), NO_VALUE).when(f.col("d")[BAD].isNotNull(), _NOT_DECODED[kind])
+    row = f.col("d")
+    # Of a blank JSON value Spark makes no row, of an empty line of CSV a row of NULLs, and calls neither corrupt. Where
+    # there is only one column, that may be what is meant.
+    unparsed = row.isNull() | row[BAD].isNotNull()
+    if kind == "CSV" and len(schema.fields) > 1:
+        unparsed |= f.octet_length(f.col("value")) == 0
+    bad = f.when(f.col("value").isNull(), NO_VALUE).when(unparsed, _NOT_DECODED[kind])
+    for path in required(schema):
+        bad = bad.when(_lacks(row, path), reason_of(path))
+    return bad
+
+
+def _lacks(value: Column, path: Sequence[str]) -> Column:
+    """Whether a path (`executor/required.py`) leads to NULL; NULL, as good as no, where it leads nowhere."""
+    step, *rest = path
+    if step in (ELEMENTS, VALUES):
+        elements = value if step == ELEMENTS else f.map_values(value)
+        return f.exists(elements, lambda element: _lacks(element, rest))
+    field = value.getField(name_of(step))
+    return value.isNotNull() & (_lacks(field, rest) if rest else field.isNull())
 
 
 def _parsed(schema: catalog.Schema, kind: str, options: Mapping[str, str]) -> Column:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from google.protobuf import timestamp_pb2
@@ -25,6 +26,10 @@ from headgate_engine.fragments.run import Report
 
 log = logging.getLogger(__name__)
 
+# Steps of a start are told when they have taken so many seconds: those that wait for somebody else, and Spark's own,
+# which take long on a busy machine and must not hide what other fragments of the query wait for.
+_MOMENT = 1.0
+_LONG = 10.0
 ENDED = frozenset({engine.RUN_STATE_STOPPED, engine.RUN_STATE_FINISHED, engine.RUN_STATE_FAILED})
 
 
@@ -55,6 +60,8 @@ class Record:
     version: int = 0
     # Why the engine itself stops it.
     verdict: Failure | None = None
+    # What it is doing, while it is STARTING.
+    step: str = ""
 
     @property
     def epoch(self) -> int:
@@ -261,6 +268,7 @@ class Runs:
         elif state == current:
             return
         record.run.state = state
+        record.step = record.run.waiting = ""
         stamp = timestamp_pb2.Timestamp()
         stamp.FromDatetime(self._clock.wall())
         record.run.since.CopyFrom(stamp)
@@ -269,6 +277,19 @@ class Runs:
         self._touch(record)
         fields = {"fragment": record.run.ref.fragment_uid, "epoch": record.epoch, "query": record.run.query}
         log.info("run", extra={**fields, "state": engine.RunState.Name(state).removeprefix("RUN_STATE_")})
+
+    def set_step(self, record: Record, step: str, *, own: bool) -> None:
+        """Takes what a run that is STARTING does now; `own` if it waits for nobody. It is told only if it lasts."""
+        record.step = step
+        if record.run.waiting:
+            self._say(record, step, "" if own else step)
+        asyncio.get_running_loop().call_later(_LONG if own else _MOMENT, self._say, record, step, step)
+
+    def _say(self, record: Record, step: str, waiting: str) -> None:
+        still = record.step == step and record.run.state == engine.RUN_STATE_STARTING
+        if still and record.run.waiting != waiting:
+            record.run.waiting = waiting
+            self._touch(record)
 
     def set_progress(self, record: Record, progress: engine.RunProgress) -> None:
         record.run.progress.CopyFrom(progress)
@@ -303,6 +324,9 @@ class _Reporter:
 
     def state(self, state: engine.RunState.ValueType, failure: Failure | None = None) -> None:
         self._loop.call_soon_threadsafe(self._runs.set_state, self._record, state, failure)
+
+    def step(self, step: str, *, own: bool = False) -> None:
+        self._loop.call_soon_threadsafe(partial(self._runs.set_step, self._record, step, own=own))
 
     def progress(self, progress: engine.RunProgress) -> None:
         self._loop.call_soon_threadsafe(self._runs.set_progress, self._record, progress)

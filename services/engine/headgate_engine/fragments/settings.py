@@ -27,6 +27,7 @@ class RunDefaults:
     poll: float
     mark_interval: float
     quiet: float
+    losses: float
     brokers: float
     realtime_checkpoint: float
     stop: float

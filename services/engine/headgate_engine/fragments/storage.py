@@ -24,8 +24,10 @@ def at(session: SparkSession, uri: str) -> tuple[Any, Any]:
 
 
 def make_folder(session: SparkSession, folder: str) -> None:
+    """Also where it is there. An OSError where the file system only says that it cannot."""
     system, path = at(session, folder)
-    system.mkdirs(path)
+    if not system.mkdirs(path):
+        raise OSError(f"{folder} cannot be made")
 
 
 def read_text(session: SparkSession, uri: str) -> str | None:
@@ -77,6 +79,20 @@ def _create_once(system: Any, path: Any, text: str) -> None:
             raise
 
 
+def file_names(session: SparkSession, folder: str) -> list[str]:
+    """What is in a folder; nothing where it is not there."""
+    system, path = at(session, folder)
+    if not system.exists(path):
+        return []
+    return [str(status.getPath().getName()) for status in system.listStatus(path)]
+
+
+def remove_file(session: SparkSession, uri: str) -> None:
+    """Also where it is not there."""
+    system, path = at(session, uri)
+    system.delete(path, False)
+
+
 def remove_folder(session: SparkSession, folder: str) -> None:
     """Also where it is not there."""
     system, path = at(session, folder)
@@ -85,10 +101,7 @@ def remove_folder(session: SparkSession, folder: str) -> None:
 
 def last_batch(session: SparkSession, checkpoint: str) -> int:
     """The last batch that Spark has written down; -1 where there is none."""
-    system, path = at(session, f"{checkpoint}/offsets")
-    if not system.exists(path):
-        return -1
-    names = [status.getPath().getName() for status in system.listStatus(path)]
+    names = file_names(session, f"{checkpoint}/offsets")
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 

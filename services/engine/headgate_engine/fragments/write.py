@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headgate.catalog import v1 as catalog
 from headgate_engine.executor.calls import Access, EdgeClient
 from headgate_engine.executor.writing import STAGED_SCHEMA, stage_function, task_number
+from headgate_engine.fragments.gate import BatchGate, Held
 from headgate_engine.fragments.kafka import connector_options
 from headgate_engine.fragments.progress import OUTPUT
 from headgate_engine.fragments.records import encoded
@@ -45,8 +46,19 @@ class BatchFailed(Exception):
     """A batch was not written; `EdgeOutput.failure` says why."""
 
 
+def given_up_or(error: BaseException, *, given_up: bool) -> BatchFailed:
+    """What Spark is told of a batch that was not written. Short: it searches the text, trace included, with a pattern
+    that overflows its stack on a long one."""
+    return BatchFailed(_INTERRUPTED if given_up else type(error).__name__)
+
+
 class Output(Protocol):
     """Where a run writes."""
+
+    @property
+    def gate(self) -> BatchGate | None:
+        """There is one where a batch that is cut off would be written again."""
+        ...
 
     def open(self) -> int:
         """Shuts earlier runs out, where that can be done. Answers the last batch that was committed; -1 if none was."""
@@ -63,6 +75,8 @@ class Output(Protocol):
 
 class EdgeOutput:
     """The edge that a run writes, and beside it the error topic of the query."""
+
+    gate: BatchGate | None = None
 
     def __init__(self, access: Access, errors: Access | None, given_up: Callable[[], bool], max_lag: int) -> None:
         """`max_lag`: bytes that may wait to be delivered; beyond it no batch is written, and so none is read."""
@@ -86,8 +100,7 @@ class EdgeOutput:
                 wrote(batch_id, self._write(batch, batch_id, bad))
             except BaseException as error:
                 self.failure = self.failure or error
-                # Short: Spark searches the text, trace included, with a pattern that overflows its stack on a long one.
-                raise BatchFailed(_INTERRUPTED if self._given_up() else type(error).__name__) from None
+                raise given_up_or(error, given_up=self._given_up()) from None
 
         return frame.writeStream.foreachBatch(write)
 
@@ -163,6 +176,7 @@ class TopicOutput:
         self._bootstrap = bootstrap
         self._given_up = given_up
         self._realtime = realtime
+        self.gate: BatchGate | None = None if realtime else BatchGate()
         self.errors = errors
         self.failure: BaseException | None = None
 
@@ -176,17 +190,21 @@ class TopicOutput:
             "topic": self._target.options["topic"],
         }
         records = encoded(frame, self._target)
-        errors = self.errors
-        if errors is None or self._realtime:
+        errors, gate = self.errors, self.gate
+        if gate is None:
             return records.writeStream.format("kafka").options(**options)
 
         def write(batch: DataFrame, batch_id: int) -> None:
             try:
+                gate.enter(batch_id)
                 batch.write.format("kafka").options(**options).save()
-                errors.write(batch_id, bad)
+                if errors is not None:
+                    errors.write(batch_id, bad)
+            except Held as error:
+                raise given_up_or(error, given_up=True) from None
             except BaseException as error:
                 self.failure = self.failure or error
-                raise BatchFailed(_INTERRUPTED if self._given_up() else type(error).__name__) from None
+                raise given_up_or(error, given_up=self._given_up()) from None
 
         # Nothing else counts what a batch writes.
         return records.observe(OUTPUT, f.count(f.lit(1)).alias("rows")).writeStream.foreachBatch(write)

@@ -122,21 +122,24 @@ CREATE MACRO hops(moment, size, step) AS list_filter(
 """
 
 
-def duck(streams: Streams) -> duckdb.DuckDBPyConnection:
-    """A database with all the rows."""
+def duck(arrow: Callable[[catalog.Schema], pa.Schema]) -> duckdb.DuckDBPyConnection:
+    """A database with all the rows; `arrow` says in which types of Arrow a schema is held."""
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
     connection.execute("SET TimeZone = 'UTC'")
     view = catalog_view()
     for name, rows in tables().items():
-        ddl = schema_ddl(view.logical[name].schema).replace("` timestamp", "` timestamp_ntz")
-        schema = streams.arrow_schema(ddl)
+        schema = pa.schema([_without_zone(field) for field in arrow(view.logical[name].schema)])
         connection.register("arriving", pa.Table.from_pylist([dict(row) for row in rows], schema=schema))
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM arriving")
         connection.unregister("arriving")
     for macro in _MACROS.split(";\n"):
         connection.execute(macro)
     return connection
+
+
+def _without_zone(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
 
 
 def expected_rows(case: Case, connection: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -180,6 +180,19 @@ CASES = (
         """,
     ),
     Case(
+        "grouping_with_itself_in_a_union",
+        SUB_SELECTS,
+        """
+        WITH c AS (SELECT start, highway, COUNT(*) AS n FROM lrb GROUP BY highway WINDOW TUMBLING(ts, SIZE 5 MIN))
+        SELECT * FROM c UNION ALL SELECT * FROM c
+        """,
+        """
+        WITH c AS (SELECT tumble(ts, INTERVAL '5 minutes') AS s, highway AS h, count(*) AS n FROM lrb
+          WHERE ts IS NOT NULL GROUP BY ALL)
+        SELECT * FROM c UNION ALL SELECT * FROM c
+        """,
+    ),
+    Case(
         "union_of_windowed_queries",
         SUB_SELECTS,
         """

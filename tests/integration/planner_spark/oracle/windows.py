@@ -141,6 +141,29 @@ CASES = (
         "SELECT tumble(make_timestamp(at_ms * 1000), INTERVAL '1 minute') AS s, symbol, max(price) "
         "FROM ticks GROUP BY ALL",
     ),
+    *(
+        Case(
+            f"integer_time_in_{unit.lower()}",
+            WINDOWS,
+            f"""
+            SELECT start, symbol, COUNT(*) AS n FROM (SELECT at_ms * {factor} DIV {divisor} AS at, symbol FROM ticks)
+            GROUP BY symbol WINDOW TUMBLING(at UNIT {unit}, SIZE 1 MIN)
+            """,
+            "SELECT tumble(make_timestamp(at_ms * 1000), INTERVAL '1 minute') AS s, symbol, count(*) "
+            "FROM ticks GROUP BY ALL",
+        )
+        for unit, factor, divisor in (("SECONDS", 1, 1000), ("MICROSECONDS", 1000, 1), ("NANOSECONDS", 1_000_000, 1))
+    ),
+    Case(
+        "sliding_with_an_offset",
+        WINDOWS,
+        "SELECT start, COUNT(*) AS n FROM lrb WINDOW SLIDING(ts, SIZE 5 MIN, ADVANCE BY 2 MIN, OFFSET 30 SEC)",
+        f"""
+        SELECT s + INTERVAL '30 seconds', count(*) FROM (
+          SELECT unnest(hops(ts - INTERVAL '30 seconds', INTERVAL '5 minutes', INTERVAL '2 minutes')) AS s {_TUMBLED}
+        ) GROUP BY s
+        """,
+    ),
     Case(
         "offset_window_time_and_window_first",
         WINDOWS,
@@ -182,6 +205,23 @@ CASES = (
           SELECT unnest(hops(ts, INTERVAL '5 minutes', INTERVAL '1 minute')) AS s {_TUMBLED}
         ) GROUP BY s
         """,
+    ),
+    Case(
+        "sessions_in_the_spelling_of_spark",
+        WINDOWS,
+        "SELECT vehicle, session_window.start, session_window.end, COUNT(*) AS points FROM lrb "
+        "GROUP BY session_window(ts, '30 seconds'), vehicle",
+        _sessions_of_cars,
+    ),
+    Case(
+        "sessions_in_the_spelling_of_flink",
+        WINDOWS,
+        """
+        SELECT vehicle, window_start, window_end, COUNT(*) AS points
+        FROM TABLE(SESSION(TABLE lrb, DESCRIPTOR(ts), INTERVAL '30' SECONDS))
+        GROUP BY vehicle, window_start, window_end
+        """,
+        _sessions_of_cars,
     ),
     Case(
         "windows_of_windows",

@@ -1,8 +1,9 @@
 """Rows from CSV.
 
-Whole blocks go through pyarrow's CSV reader. A block that it refuses is halved until the records that are to blame
-stand alone; those are split exactly and judged one by one. Values mean the same on every way, because every way ends in
-the same reader: what `splitting` has split is written again in one canonical dialect.
+Whole blocks go through pyarrow's CSV reader. Of a block that it refuses, the records that may be to blame are looked
+for column by column, and left out; where that does not help, it is halved until they stand alone. Those records are
+split exactly and judged one by one. Values mean the same on every way, because every way ends in the same reader: what
+`splitting` has split is written again in one canonical dialect.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
 from headgate_agent.errors import SOURCE_MISMATCH
+from headgate_agent.fragments.formats import suspects
 from headgate_agent.fragments.formats.rows import (
+    Data,
     Decoded,
     RowFault,
     assemble,
@@ -34,6 +39,8 @@ _TIME = re.compile(rb"\s*\d{4}-\d\d-\d\d")
 _DAY = re.compile(rb"\s*\d{4}-\d\d-\d\d\s*\Z")
 # Where pyarrow's messages say which row it is. Only a hint: what it points at is judged like any other record.
 _ROW = re.compile(r"Row #(\d+)")
+_COLUMN = re.compile(r"In CSV column #(\d+)")
+_SHAPE = re.compile(r"Expected \d+ columns, got \d+")
 # Below so many records the hint is followed; above, halving finds more of them at once.
 _SOME = 1_024
 # What a text of a type looks like at least: everything that the reader takes matches.
@@ -48,8 +55,10 @@ _LIKELY = {
 }
 # Below so many records, halving costs more than judging each.
 _FEW = 3
-# What one thread reads of a block: one that is larger is read by several.
-_SHARE = 2**20
+# What one thread reads of a block: one that is larger is read by several. Blocks are decoded in parallel as they are.
+_SHARE = 4 * 2**20
+# Where more than one record in so many is suspected (and some more), all are judged.
+_ONE_IN = 4
 # How often a block may be refused before the rest of it is judged record by record.
 _PATIENCE = 100
 _CANONICAL = Dialect(b",", b"\n", b'"')
@@ -57,11 +66,18 @@ _UNIT = b"\x1f"
 
 
 class _Refused(Exception):
-    """A block in which some record is malformed; `row` is which one it may be, from 1 on, or 0 for any."""
+    """A block in which some record is malformed; `row` is which one it may be, from 1 on, or 0 for any. `rows` are all
+    that may be, from 0 on, where that is known; `column` is the place of the column that has them; `shape`: records
+    have too many values or too few."""
 
-    def __init__(self, row: int = 0) -> None:
+    def __init__(
+        self, row: int = 0, *, column: int | None = None, rows: suspects.Rows = suspects.NOBODY, shape: bool = False
+    ) -> None:
         super().__init__()
         self.row = row
+        self.column = column
+        self.rows = rows
+        self.shape = shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,42 +139,44 @@ class CsvDecoder:
             )
         return CsvDecoder(self._columns, self._options, order)
 
-    def first(self, data: bytes, final: bool) -> int:
+    def first(self, data: Data, final: bool) -> int:
         return self._splitter.first(data, final)
 
-    def whole(self, data: bytes, final: bool) -> int:
+    def whole(self, data: Data, final: bool) -> int:
         return self._splitter.whole(data, final)
 
-    def decode(self, data: bytes) -> Decoded:
+    def decode(self, data: Data) -> Decoded:
         if not data:
             return Decoded(assemble(self._columns, []))
         dialect = self._options.dialect
         if self._splitter.is_quick(data):
             try:
                 return Decoded(self._quick(data, dialect))
-            except _Refused:
-                return _Search(self, data).run()
+            except _Refused as refused:
+                return _Search(self, bytes(data)).run(refused)
         translated = self._translated(data)
         if translated is not None:
             try:
                 return Decoded(self._quick(translated, Dialect(_UNIT, b"\n", b"")))
             except _Refused:
                 pass
-        return self._exact(data, 0)
+        return self._exact(bytes(data), 0)
 
-    def _quick(self, data: bytes, dialect: Dialect) -> pa.RecordBatch:
+    def _quick(self, data: Data, dialect: Dialect) -> pa.RecordBatch:
         if data.startswith(BYTE_ORDER_MARK):
             raise _Refused
+        # Blocks are decoded in several threads, of which another may learn of zones meanwhile.
+        before = self._zoned
         try:
-            return self._convert(data, dialect, self._zoned)
+            return self._convert(data, dialect, before)
         except _Refused:
-            zoned = self._seen_zones(data, dialect)
-            if zoned == self._zoned:
+            zoned = self._seen_zones(data, dialect, before)
+            if zoned == before:
                 raise
             self._zoned = zoned
             return self._convert(data, dialect, zoned)
 
-    def _translated(self, data: bytes) -> bytes | None:
+    def _translated(self, data: Data) -> Data | None:
         """The block with delimiters of one byte each, where that changes nothing else."""
         dialect = self._options.dialect
         if any(mark in data for mark in (b"\r", _UNIT)) or (dialect.quote and dialect.quote in data):
@@ -170,14 +188,14 @@ class CsvDecoder:
         # The record first: where one contains the other, nothing is translated.
         return data.replace(dialect.record, b"\n").replace(dialect.field, _UNIT)
 
-    def _seen_zones(self, data: bytes, dialect: Dialect) -> frozenset[str]:
+    def _seen_zones(self, data: Data, dialect: Dialect, before: frozenset[str]) -> frozenset[str]:
         if not self._times:
-            return self._zoned
+            return before
         record = next(Splitter(dialect).records(data, final=True), None)
         if record is None or len(record.values) != len(self._order):
-            return self._zoned
+            return before
         values = {name: value for name, (value, _) in zip(self._order, record.values, strict=True) if name}
-        zoned = set(self._zoned)
+        zoned = set(before)
         for name in self._times:
             value = values.get(name, b"")
             # A value that is no time says nothing about the others.
@@ -185,7 +203,7 @@ class CsvDecoder:
                 (zoned.add if _has_zone(value) else zoned.discard)(name)
         return frozenset(zoned)
 
-    def _convert(self, data: bytes, dialect: Dialect, zoned: frozenset[str], null: str | None = None) -> pa.RecordBatch:
+    def _convert(self, data: Data, dialect: Dialect, zoned: frozenset[str], null: str | None = None) -> pa.RecordBatch:
         """The rows of whole, well-formed records; `_Refused` if one of them is not."""
         table = self._read(data, dialect, zoned, self._options.null if null is None else null)
         arrays = []
@@ -199,13 +217,22 @@ class CsvDecoder:
             elif column.type.kind == "BINARY":
                 array = _decoded(array)
             if broken_rule(array, column):
-                raise _Refused
+                raise _Refused(rows=suspects.breaking(array, column))
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._columns))
 
-    def _read(self, data: bytes, dialect: Dialect, zoned: frozenset[str], null: str) -> pa.Table:
-        names = [name if name is not None else f"\0{index}" for index, name in enumerate(self._order)]
+    def _read(self, data: Data, dialect: Dialect, zoned: frozenset[str], null: str) -> pa.Table:
         wanted = [column for column in self._columns if column.name in self._order]
+        return self._table(data, dialect, {column.name: _read_type(column, zoned) for column in wanted}, null)
+
+    def _table(
+        self,
+        data: Data,
+        dialect: Dialect,
+        types: Mapping[str, pa.DataType],
+        null: str,
+    ) -> pa.Table:
+        names = [name if name is not None else f"\0{index}" for index, name in enumerate(self._order)]
         quoted = bool(dialect.quote) and dialect.quote in data
         alone = len(data) <= _SHARE
         try:
@@ -221,16 +248,33 @@ class CsvDecoder:
                     ignore_empty_lines=len(names) > 1,
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types={column.name: _read_type(column, zoned) for column in wanted},
-                    include_columns=[column.name for column in wanted],
+                    column_types=types,
+                    include_columns=list(types),
                     null_values=[null],
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
             )
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            told = _ROW.search(str(error))
-            raise _Refused(int(told.group(1)) if told else 0) from error
+            message = str(error)
+            row, column = _ROW.search(message), _COLUMN.search(message)
+            raise _Refused(
+                int(row.group(1)) if row else 0,
+                column=int(column.group(1)) if column else None,
+                shape=_SHAPE.search(message) is not None,
+            ) from error
+
+    def _blamed(self, data: bytes, refused: _Refused) -> suspects.Rows:
+        """The rows of a block, counted without blank lines, that may be why it was refused; none if nobody can tell."""
+        if len(refused.rows):
+            return refused.rows
+        if refused.column is None or refused.column >= len(self._order):
+            return suspects.NOBODY
+        column = self._by_name.get(self._order[refused.column] or "")
+        if column is None:
+            return suspects.NOBODY
+        table = self._table(data, self._options.dialect, {column.name: pa.binary()}, self._options.null)
+        return suspects.unreadable(one_array(table.column(0)), _read_type(column, self._zoned))
 
     def _exact(self, data: bytes, offset: int) -> Decoded:
         """The same, record by record. `offset` is where `data` begins in the block."""
@@ -313,7 +357,7 @@ class CsvDecoder:
 
 
 class _Search:
-    """Finds the malformed records of a block by halving it."""
+    """Finds the malformed records of a block."""
 
     def __init__(self, decoder: CsvDecoder, data: bytes) -> None:
         self._decoder = decoder
@@ -322,13 +366,82 @@ class _Search:
         self._batches: list[pa.RecordBatch] = []
         self._faults: list[RowFault] = []
 
-    def run(self) -> Decoded:
+    def run(self, refused: _Refused) -> Decoded:
         ends = self._decoder._splitter.ends(self._data)
         if ends is None:
             return self._decoder._exact(self._data, 0)
-        bounds = [0, *ends.tolist()]
-        if bounds[-1] < len(self._data):
-            bounds.append(len(self._data))
+        if not len(ends) or ends[-1] < len(self._data):
+            ends = np.append(ends, len(self._data))
+        return self._without_suspects(ends, refused) or self._halved([0, *ends.tolist()])
+
+    def _without_suspects(self, ends: npt.NDArray[np.int64], refused: _Refused) -> Decoded | None:
+        """Reads all records but those that may be to blame, and judges these; None where that leads to nothing."""
+        starts = np.append(0, ends[:-1])
+        if len(self._decoder._order) > 1:
+            first = np.frombuffer(self._data, np.uint8)[starts]
+            real = ~((first == 10) | ((first == 13) & (ends - starts == 2)))
+            starts, ends = starts[real], ends[real]
+        suspected = np.zeros(len(starts), bool)
+        for _ in range(len(self._decoder._columns) + 2):
+            others = np.flatnonzero(~suspected)
+            try:
+                if refused.shape:
+                    separators = self._decoder._splitter.separators(self._data, starts[others], ends[others])
+                    found = np.flatnonzero(separators != len(self._decoder._order) - 1)
+                else:
+                    found = self._decoder._blamed(self._others(starts, ends, suspected), refused)
+            except _Refused as shape:
+                refused = shape
+                continue
+            if not len(found) or found[-1] >= len(others) or len(found) * _ONE_IN > len(others) + _SOME:
+                return None
+            suspected[others[found]] = True
+            try:
+                batch = self._decoder._quick(self._others(starts, ends, suspected), self._decoder._options.dialect)
+            except _Refused as again:
+                refused = again
+                continue
+            return self._judged(batch, starts, ends, suspected)
+        return None
+
+    def _others(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], suspected: npt.NDArray[np.bool_]
+    ) -> bytes:
+        """The block without the records that are suspected."""
+        pieces, at, whole = [], 0, memoryview(self._data)
+        for index in np.flatnonzero(suspected).tolist():
+            pieces.append(whole[at : starts[index]])
+            at = int(ends[index])
+        return b"".join((*pieces, whole[at:])) if pieces else self._data
+
+    def _judged(
+        self,
+        batch: pa.RecordBatch,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        suspected: npt.NDArray[np.bool_],
+    ) -> Decoded | None:
+        """All rows in order: those of a batch, and of the records that are suspected those that are rows."""
+        chosen = np.flatnonzero(suspected)
+        judged = self._decoder._exact(b"".join(self._data[starts[i] : ends[i]] for i in chosen), 0)
+        if batch.num_rows + len(chosen) != len(starts) or judged.batch.num_rows + len(judged.faults) != len(chosen):
+            return None
+        placed = np.append(0, np.cumsum(ends[chosen] - starts[chosen]))[:-1]
+        at = np.searchsorted(placed, [fault.offset for fault in judged.faults]).tolist()
+        faults = tuple(
+            replace(fault, offset=int(starts[chosen[index]])) for fault, index in zip(judged.faults, at, strict=True)
+        )
+        if not judged.batch.num_rows:
+            return Decoded(batch, faults)
+        parts, taken = [], 0
+        for number, index in enumerate(sorted(set(range(len(chosen))) - set(at))):
+            # How many rows stand before it that were not suspected.
+            before = int(chosen[index]) - index
+            parts += [batch.slice(taken, before - taken), judged.batch.slice(number, 1)]
+            taken = before
+        return Decoded(assemble(self._decoder._columns, [*parts, batch.slice(taken)]), faults)
+
+    def _halved(self, bounds: list[int]) -> Decoded:
         stack = [(0, len(bounds) - 1)]
         whole = True
         while stack:

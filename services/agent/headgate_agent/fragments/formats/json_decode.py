@@ -20,7 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from headgate_agent.fragments.formats.rows import Decoded, RowFault, assemble, broken_rule, one_array, shown, type_name
+from headgate_agent.fragments.formats.rows import (
+    Data,
+    Decoded,
+    RowFault,
+    assemble,
+    broken_rule,
+    one_array,
+    shown,
+    type_name,
+)
 from headgate_agent.fragments.types import Column, arrow_schema
 from headgate_common.column_types import ColumnType
 
@@ -52,23 +61,23 @@ class JsonDecoder:
     def with_header(self, record: bytes) -> JsonDecoder:
         raise TypeError("JSON has no header")
 
-    def first(self, data: bytes, final: bool) -> int:
+    def first(self, data: Data, final: bool) -> int:
         found = data.find(self._delimiter)
         return found + len(self._delimiter) if found >= 0 else len(data) if final else 0
 
-    def whole(self, data: bytes, final: bool) -> int:
+    def whole(self, data: Data, final: bool) -> int:
         if final:
             return len(data)
         found = data.rfind(self._delimiter)
         return found + len(self._delimiter) if found >= 0 else 0
 
-    def decode(self, data: bytes) -> Decoded:
+    def decode(self, data: Data) -> Decoded:
         if self._delimiter == b"\n" and not self._by_hand:
             try:
                 return Decoded(self._convert(data, data.count(b"\n") + (not data.endswith(b"\n"))))
             except _Refused:
                 pass
-        records = self._records(data)
+        records = self._records(bytes(data))
         batches: list[pa.RecordBatch] = []
         faults: list[RowFault] = []
         refused = 0
@@ -106,7 +115,7 @@ class JsonDecoder:
             at += len(piece) + len(self._delimiter)
         return found
 
-    def _convert(self, data: bytes, records: int) -> pa.RecordBatch:
+    def _convert(self, data: Data, records: int) -> pa.RecordBatch:
         return self._checked(self._by_python(data) if self._by_hand else self._by_pyarrow(data, records))
 
     def _checked(self, arrays: list[pa.Array]) -> pa.RecordBatch:
@@ -129,7 +138,7 @@ class JsonDecoder:
                 raise
             return self._checked(self._by_python(text))
 
-    def _by_pyarrow(self, data: bytes, records: int) -> list[pa.Array]:
+    def _by_pyarrow(self, data: Data, records: int) -> list[pa.Array]:
         if not _is_safe(data):
             raise _Refused
         try:
@@ -158,7 +167,7 @@ class JsonDecoder:
             return pa.array([None if text is None else _bytes(text) for text in array.to_pylist()], pa.binary())
         return array
 
-    def _by_python(self, data: bytes) -> list[pa.Array]:
+    def _by_python(self, data: Data) -> list[pa.Array]:
         rows = [_object(line) for line in data.split(b"\n") if line.strip()]
         arrays = []
         for column in self._columns:
@@ -170,7 +179,7 @@ class JsonDecoder:
         return arrays
 
 
-def _is_safe(data: bytes) -> bool:
+def _is_safe(data: Data) -> bool:
     """Whether every line begins with an object and none has a null after one: a null that stands alone brings the
     process down in pyarrow's reader."""
     if _NULL_AFTER.search(data):
@@ -203,7 +212,7 @@ def _needs_hand(type_: ColumnType, nested: bool) -> bool:
     return any(_needs_hand(part, nested=True) for part in inner)
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: Data) -> dict[str, Any]:
     try:
         found = json.loads(line, parse_float=Decimal, parse_int=_whole, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

@@ -23,6 +23,9 @@ _DAYS = (-719_162, 2_932_896)
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _SHOWN = 80
 
+# What is read; it does not change while it is decoded.
+Data = bytes | bytearray
+
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
@@ -54,11 +57,11 @@ class Decoder(Protocol):
 
     def with_header(self, record: bytes) -> Decoder: ...
 
-    def first(self, data: bytes, final: bool) -> int: ...
+    def first(self, data: Data, final: bool) -> int: ...
 
-    def whole(self, data: bytes, final: bool) -> int: ...
+    def whole(self, data: Data, final: bool) -> int: ...
 
-    def decode(self, data: bytes) -> Decoded: ...
+    def decode(self, data: Data) -> Decoded: ...
 
 
 def assemble(columns: Sequence[Column], parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -89,6 +92,9 @@ def broken_rule(array: pa.Array, column: Column) -> str:
 def _broken(array: pa.Array, type_: ColumnType) -> str:
     match type_.kind:
         case "VARCHAR" | "CHAR" if type_.length and len(array):
+            # No text has more characters than bytes, which are quicker to count.
+            if (pc.max(pc.binary_length(array)).as_py() or 0) <= type_.length:
+                return ""
             longest = pc.max(pc.utf8_length(array)).as_py() or 0
             return (
                 f"a text of {longest:,} characters where {type_.length:,} are the most"
@@ -129,6 +135,13 @@ def _outside(numbers: pa.Array, bounds: tuple[int, int]) -> str:
     if found["min"] is not None and (found["min"] < bounds[0] or found["max"] > bounds[1]):
         return "a time that is not from 0001-01-01 to 9999-12-31"
     return ""
+
+
+def outside(array: pa.Array, kind: str) -> Any:
+    """Which values of a DATE or TIMESTAMP are too early or too late; NULL where there is none."""
+    low, high = _DAYS if kind == "DATE" else _MICROS
+    numbers = array.cast(pa.int32() if kind == "DATE" else pa.int64())
+    return pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
 
 
 def shown(text: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from headgate_agent.fragments.formats.rows import Data
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -52,7 +54,7 @@ class Splitter:
             (quoted if quote else rb"()?") + plain_value + rb"(%b|%b|\Z)" % (field, record), re.DOTALL
         )
 
-    def ends(self, data: bytes) -> npt.NDArray[np.int64] | None:
+    def ends(self, data: Data) -> npt.NDArray[np.int64] | None:
         """Where each whole record ends; None where only `records` can tell."""
         if not self.plain or not self._regular(data):
             return None
@@ -67,7 +69,19 @@ class Splitter:
             newlines = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
         return newlines.astype(np.int64) + 1
 
-    def is_quick(self, data: bytes) -> bool:
+    def separators(
+        self, data: Data, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """How many delimiters of values each record has, given where records are. For what has `ends`."""
+        content = np.frombuffer(data, np.uint8)
+        found = np.flatnonzero(content == self.dialect.field[0])
+        if self.dialect.quote and self.dialect.quote in data:
+            quotes = np.flatnonzero(content == self.dialect.quote[0])
+            found = found[np.searchsorted(quotes, found) % 2 == 0]
+        counts: npt.NDArray[np.int64] = np.searchsorted(found, ends) - np.searchsorted(found, starts)
+        return counts
+
+    def is_quick(self, data: Data) -> bool:
         """Whether pyarrow splits whole records as `records` does: it closes a quote at the end by itself, and leaves
         out a byte order mark wherever a block begins with one."""
         quote = self.dialect.quote
@@ -77,7 +91,7 @@ class Splitter:
             return self.plain and self._regular(data)
         return self.ends(data) is not None and data.count(quote) % 2 == 0
 
-    def whole(self, data: bytes, final: bool) -> int:
+    def whole(self, data: Data, final: bool) -> int:
         """How many bytes are whole records."""
         if final:
             return len(data)
@@ -91,11 +105,11 @@ class Splitter:
             last = record.end
         return last
 
-    def first(self, data: bytes, final: bool) -> int:
+    def first(self, data: Data, final: bool) -> int:
         """How many bytes the first record has; 0 if it is not whole yet."""
         return next((record.end for record in self.records(data, final)), 0)
 
-    def records(self, data: bytes, final: bool) -> Iterator[Record]:
+    def records(self, data: Data, final: bool) -> Iterator[Record]:
         """The records one by one; without `final`, only those whose end is seen."""
         at, size = 0, len(data)
         while at < size:
@@ -105,14 +119,15 @@ class Splitter:
             yield record
             at = record.end
 
-    def _regular(self, data: bytes) -> bool:
+    def _regular(self, data: Data) -> bool:
         """Whether every line ends alike, so that a newline byte is the end of a record unless it is quoted."""
-        returns = data.count(b"\r")
+        # Looking for one is much quicker than counting them.
+        returns = data.count(b"\r") if b"\r" in data else 0
         if self.dialect.record == b"\r\n":
             return returns == data.count(b"\n") == data.count(b"\r\n")
         return returns == 0 or returns == data.count(b"\r\n")
 
-    def _record(self, data: bytes, start: int, final: bool) -> Record | None:
+    def _record(self, data: Data, start: int, final: bool) -> Record | None:
         values: list[tuple[bytes, bool]] = []
         at, quote = start, self.dialect.quote
         while True:
@@ -135,7 +150,7 @@ class Splitter:
             if ended:
                 return Record(start, at, tuple(values))
 
-    def _unclosed(self, data: bytes, start: int, at: int, final: bool) -> Record | None:
+    def _unclosed(self, data: Data, start: int, at: int, final: bool) -> Record | None:
         if not final:
             return None
         end = data.find(self.dialect.record, at)

@@ -87,7 +87,7 @@ async def discard_sink(
     identity: str, fragment: catalog.SinkFragment, *, state: Path, blocking: Work, reach: Reach | None = None
 ) -> None:
     """Removes what a sink has kept of its position, once its fragment is gone for good; rows stay where they are.
-    May be repeated; raises a HeadgateError where the cluster that keeps it does not answer."""
+    May be repeated; raises a HeadgateError where the log that keeps it does not answer."""
     match fragment.type:
         case catalog.SINK_TYPE_FILE:
             await blocking.run(partial(slots_path(state, identity).unlink, missing_ok=True))

@@ -25,7 +25,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headgate_agent.errors import PLAN_UNSUPPORTED, SINK_CHANGED, SINK_IN_USE, SINK_UNAVAILABLE
+from headgate_agent.errors import PLAN_UNSUPPORTED, SINK_CHANGED, SINK_IN_USE, SINK_MISSING, SINK_UNAVAILABLE
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.formats.csv_encode import CsvEncoder
 from headgate_agent.fragments.formats.json_encode import JsonEncoder
@@ -34,6 +34,18 @@ from headgate_agent.fragments.sinks.sink import Delivered
 from headgate_agent.fragments.sinks.slots import Slots, SlotsCorrupt
 from headgate_agent.work import Work
 from headgate_common.errors import HeadgateError
+
+# A file cannot be made at such a path, however long one waits.
+_HOPELESS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 
 
 class Encoder(Protocol):
@@ -69,7 +81,8 @@ class FileSink:
             self._encoder = csv
             if options.get("header") == "true":
                 self._header = csv.header(names)
-        self._slots = Slots(slots_path(state, identity))
+        self._kept = slots_path(state, identity)
+        self._slots = Slots(self._kept)
         self._descriptor: int | None = None
         self._durable = (0, 0)
         self._next = (0, 0)
@@ -88,7 +101,10 @@ class FileSink:
         await self._blocking.run(self._close)
 
     def _open(self, first: int) -> int:
-        descriptor = self._descriptor = self._roots.open_to_write(self._path)
+        try:
+            descriptor = self._descriptor = self._roots.open_to_write(self._path)
+        except HeadgateError as error:
+            raise self._not_opened(error, first) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -108,6 +124,14 @@ class FileSink:
             self._close()
             raise
         return self._durable[0]
+
+    def _not_opened(self, error: HeadgateError, first: int) -> HeadgateError:
+        """A sink that has delivered rows waits for its volume to come back; one that never had a file never will."""
+        cause = error.__cause__
+        hopeless = isinstance(cause, OSError) and cause.errno in _HOPELESS
+        if error.reason is SINK_UNAVAILABLE and hopeless and first == 0 and not self._kept.exists():
+            return HeadgateError(SINK_MISSING, error.message)
+        return error
 
     def _begin(self, descriptor: int, first: int) -> None:
         status = os.fstat(descriptor)

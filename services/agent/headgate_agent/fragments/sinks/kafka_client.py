@@ -1,14 +1,20 @@
-"""Clients of an Apache Kafka cluster for the KAFKA sink: their settings, and what their errors mean for a run."""
+"""Clients of an Apache Kafka cluster, for KAFKA sinks, edges on Kafka and whoever asks brokers: settings, and what
+their errors mean for a run."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError
 
 from headgate_agent.errors import (
+    EDGE_MISSING,
+    EDGE_REFUSED,
+    EDGE_UNAVAILABLE,
     RECORD_TOO_LARGE,
     SINK_MISSING,
     SINK_REFUSED,
@@ -30,33 +36,50 @@ _PASSED_ON = {
     "ssl_key_location": "ssl.key.location",
     "ssl_key_password": "ssl.key.password",
 }
+# What the client adds to an error that is otherwise the same each time.
+_PASSING_DETAIL = re.compile(r"\s*\(after \d+ms in state [^)]*\)")
 # What the client holds of records that no broker has acknowledged: bytes in KiB, and records.
 _QUEUED_KBYTES = 64 << 10
 _QUEUED_RECORDS = 200_000
 # The broker's own limit decides; this one is only the client's.
 _LARGEST_RECORD = 64 << 20
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-_REASONS: tuple[tuple[tuple[int, ...], Reason], ...] = (
-    (_FENCED, STALE_EPOCH),
-    ((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID), SINK_MISSING),
-    ((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), RECORD_TOO_LARGE),
-    (
-        (
-            KafkaError._AUTHENTICATION,
-            KafkaError._SSL,
-            KafkaError._INVALID_ARG,
-            KafkaError._UNSUPPORTED_FEATURE,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError.UNSUPPORTED_SASL_MECHANISM,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            KafkaError.UNSUPPORTED_VERSION,
-        ),
-        SINK_REFUSED,
-    ),
+_MISSING = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError._AUTO_OFFSET_RESET,
 )
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_REFUSED = (
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError._INVALID_ARG,
+    KafkaError._UNSUPPORTED_FEATURE,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.INVALID_CONFIG,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What is told of a topic that is not there, of a cluster that refuses the client, and of all that may pass."""
+
+    missing: Reason
+    refused: Reason
+    unavailable: Reason
+
+
+SINK = Reasons(SINK_MISSING, SINK_REFUSED, SINK_UNAVAILABLE)
+EDGE = Reasons(EDGE_MISSING, EDGE_REFUSED, EDGE_UNAVAILABLE)
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
@@ -99,17 +122,27 @@ def may_repeat(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
 
 
-def reason_of(error: KafkaError) -> Reason:
-    code = error.code()
-    return next((reason for codes, reason in _REASONS if code in codes), SINK_UNAVAILABLE)
+def reason_of(error: KafkaError, reasons: Reasons = SINK) -> Reason:
+    known = (
+        (_FENCED, STALE_EPOCH),
+        (_MISSING, reasons.missing),
+        (_TOO_LARGE, RECORD_TOO_LARGE),
+        (_REFUSED, reasons.refused),
+    )
+    return next((reason for codes, reason in known if error.code() in codes), reasons.unavailable)
 
 
-def failure(error: KafkaError, what: str, cause: KafkaError | None = None) -> HeadgateError:
+def lasting_text(error: KafkaError) -> str:
+    """What it says, without what differs from one time to the next."""
+    return _PASSING_DETAIL.sub("", error.str())
+
+
+def failure(error: KafkaError, what: str, cause: KafkaError | None = None, reasons: Reasons = SINK) -> HeadgateError:
     """`cause` is what the client reported beside: why no broker answers, or why a record was not taken."""
-    reason = reason_of(error)
+    reason = reason_of(error, reasons)
     text = error.str()
     if cause is not None:
-        text = f"{text} ({cause.str()})"
-        if reason is SINK_UNAVAILABLE:
-            reason = reason_of(cause)
+        text = f"{text} ({lasting_text(cause)})"
+        if reason is reasons.unavailable:
+            reason = reason_of(cause, reasons)
     return HeadgateError(reason, f"{what}: {text}")

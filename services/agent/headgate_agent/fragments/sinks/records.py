@@ -45,8 +45,8 @@ class RecordEncoder:
         if not batch.num_rows:
             return RowRecords(())
         if self._arrow:
-            streams = _streams(batch, largest)
-            return RowRecords([value for value, _ in streams], rows=[rows for _, rows in streams])
+            found = streams(batch, largest)
+            return RowRecords([value for value, _ in found], rows=[rows for _, rows in found])
         # Line breaks inside of values are escaped.
         values = self._json.encode(batch).split(b"\n")[:-1]
         return RowRecords(values, self._key_texts(batch) if self._keys else None)
@@ -71,12 +71,13 @@ class RecordEncoder:
         return [None if text is None else text.encode() for text in as_text(array).to_pylist()]
 
 
-def _streams(batch: pa.RecordBatch, largest: int) -> list[tuple[bytes, int]]:
+def streams(batch: pa.RecordBatch, largest: int) -> list[tuple[bytes, int]]:
+    """Arrow IPC streams of at most `largest` bytes, unless one row alone has more, and how many rows each has."""
     value = write_record(batch)
     if len(value) <= largest or batch.num_rows == 1:
         return [(value, batch.num_rows)]
     half = batch.num_rows // 2
-    return _streams(batch.slice(0, half), largest) + _streams(batch.slice(half), largest)
+    return streams(batch.slice(0, half), largest) + streams(batch.slice(half), largest)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,11 +19,19 @@ _AT_ONCE = 0.001
 
 @dataclass(slots=True)
 class Delivered:
-    """What a sink has done since it was opened."""
+    """What a sink has done since it was opened. `waiting` says what it waits for; empty while nothing is in its way."""
 
     rows: int = 0
     bytes: int = 0
     flushes: int = 0
+    waiting: str = ""
+    # Told whenever that changes.
+    listener: Callable[[str], None] = lambda what: None
+
+    def waits(self, what: str) -> None:
+        if what != self.waiting:
+            self.waiting = what
+            self.listener(what)
 
 
 class Sink(Protocol):
@@ -52,7 +61,10 @@ async def run_sink(
     sink: Sink, edge: EdgeReader, config: FragmentConfig, clock: Clock, opened: Callable[[], None] = lambda: None
 ) -> None:
     """Delivers an edge until its end. Cancelling it is a hard stop: what was not flushed is delivered again later.
-    `opened` is told when rows can be delivered."""
+    `opened` is told when rows can be delivered.
+
+    Rows that come after a pause are flushed as soon as the edge has no more; those that follow closely are put
+    together, so that flushes are `flush_interval` apart, and none waits for longer than that."""
     try:
         first = await edge.start()
         offset = flushed = await sink.open(first)
@@ -60,7 +72,9 @@ async def run_sink(
             # The run before was ended between its last flush and this.
             await edge.trim(offset)
         opened()
-        waiting_bytes, flush_at = 0, 0.0
+        waiting_bytes, last_flush = 0, -math.inf
+        # When rows that wait are flushed if nothing more is there, and when although more is.
+        flush_at = latest = 0.0
         while True:
             patience = config.edge_read_wait
             if offset > flushed:
@@ -68,14 +82,15 @@ async def run_sink(
             chunk = await edge.read(offset, max_bytes=config.edge_read_bytes, wait=patience)
             if chunk.batches:
                 if offset == flushed:
-                    flush_at = clock.monotonic() + config.flush_interval
+                    latest = clock.monotonic() + config.flush_interval
+                    flush_at = min(latest, last_flush + config.flush_interval)
                 offset = chunk.batches[-1].next_offset
                 await sink.deliver([batch.rows for batch in chunk.batches], offset)
                 waiting_bytes += sum(batch.rows.nbytes for batch in chunk.batches)
-            due = waiting_bytes >= config.flush_bytes or flush_at - clock.monotonic() < _AT_ONCE
-            if offset > flushed and (due or chunk.ended):
+            due = (latest if chunk.batches else flush_at) - clock.monotonic() < _AT_ONCE
+            if offset > flushed and (due or chunk.ended or waiting_bytes >= config.flush_bytes):
                 flushed = await sink.flush()
-                waiting_bytes = 0
+                waiting_bytes, last_flush = 0, clock.monotonic()
                 await edge.trim(flushed)
             if chunk.ended:
                 return

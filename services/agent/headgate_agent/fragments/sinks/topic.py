@@ -228,12 +228,14 @@ class TopicSink:
 
     async def _find(self) -> api.Topic:
         """The topic, which this agent may have to hear of first."""
-        until = self._clock.monotonic() + self._timings.appears
+        until: float | None = None
         attempt = 0
         while True:
             topic = await self._ask(partial(self._log.topic, self._name))
             if topic is not None:
                 break
+            # Until the first answer, which may take long after a start, nothing is known to be missing.
+            until = until or self._clock.monotonic() + self._timings.appears
             pause = _BACKOFF.delay(attempt, self._random)
             if self._clock.monotonic() + pause > until:
                 raise HeadgateError(SINK_MISSING, f"there is no topic {self._name!r}", metadata={"topic": self._name})

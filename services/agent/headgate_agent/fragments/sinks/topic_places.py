@@ -90,7 +90,8 @@ async def read_back(
 
 
 def _place(data: bytes, header: BatchHeader) -> Place:
-    first = next(unpack_batch(data, header), None)
+    # A sink packs nothing: what unpacks to more than it is was not written by one.
+    first = next(unpack_batch(data, header, header.size), None)
     for name, value in first.headers if first is not None else ():
         if name == PLACE_HEADER and value is not None:
             batch, _, rows = value.partition(b":")

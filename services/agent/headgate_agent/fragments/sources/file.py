@@ -5,13 +5,18 @@ position that is stored with the rows says where each file is read to. Where it 
 that were removed before it has seen them (a file cut, or renamed away and deleted, faster than it is read, or while the
 agent was down); such a loss is noted as far as it can be known. A soft stop reads followed files to where they end at
 that moment, or for a few steps more if that is far.
+
+It works in steps, each of about `step_bytes`. Steps are read one after the other, a few ahead of what is emitted, and
+decoded beside each other; they are emitted in the order in which they were read, each with the position after it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +31,7 @@ from headgate_agent.fragments.formats.json_decode import JsonDecoder
 from headgate_agent.fragments.formats.rows import Decoder, RowFault
 from headgate_agent.fragments.paths import Roots
 from headgate_agent.fragments.sources.files import BoundedFiles, Files, FollowedFiles
-from headgate_agent.fragments.sources.open_file import Block, ColumnarFile, MakeOpenFile, OpenFile, TextFile
+from headgate_agent.fragments.sources.open_file import Block, Buffers, ColumnarFile, MakeOpenFile, OpenFile, TextFile
 from headgate_agent.fragments.sources.positions import FilePosition, FileState
 from headgate_agent.fragments.sources.source import Counters, Emitted, OnError, error_rows, wait_or_stop
 from headgate_agent.fragments.types import Column
@@ -50,6 +55,29 @@ def behind(files: Sequence[FileState]) -> int:
         with suppress(OSError):
             total += max(0, Path(state.path).stat().st_size - state.offset)
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What was read at once: blocks, each with the path it is of, and the position after them. `states` are those of
+    the position's files as they change on."""
+
+    blocks: Sequence[tuple[Block, str]]
+    position: FilePosition
+    states: Sequence[FileState]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """The rows of a step that go to the edge, and malformed ones; how many records each of its blocks had."""
+
+    step: _Step
+    batches: Sequence[pa.RecordBatch]
+    errors: Sequence[ErrorRow]
+    records: Sequence[int]
+    rows: int
+    behind: int
 
 
 def text_decoder(columns: Sequence[Column], parser: Mapping[str, str]) -> Decoder:
@@ -92,6 +120,9 @@ class FileSource:
         self._bytes = parser.get("type") not in ("PARQUET", "ARROW")
         self._files: Files | None = None
         self._last_steps = _LAST_STEPS
+        # Steps that were read, in order; an error stands where the step would that it prevented.
+        self._ahead: deque[asyncio.Future[_Decoded]] = deque()
+        self._all_read = False
 
     async def open(self, position: bytes | None) -> None:
         known = FilePosition.decoded(position)
@@ -105,10 +136,11 @@ class FileSource:
         if files is None:
             raise RuntimeError("the source is not open")
         while not stopping.is_set() or self._may_finish():
-            emitted = await self._blocking.run(partial(self._step, files))
-            if emitted is not None:
-                self.counters.waiting = ""
-                return emitted
+            await self._read_ahead(files)
+            if self._ahead:
+                decoded = await self._ahead[0]
+                self._ahead.popleft()
+                return await self._emitted(decoded)
             if stopping.is_set():
                 break
             self.counters.waiting = f"nothing new at {self._location.path}"
@@ -121,41 +153,89 @@ class FileSource:
         return self._follow and self._last_steps >= 0
 
     async def close(self) -> None:
+        for decoding in self._ahead:
+            decoding.cancel()
+        if self._ahead:
+            await asyncio.wait(self._ahead)
+        for decoding in self._ahead:
+            # What was read ahead and not emitted is read again by whoever goes on, errors included.
+            if not decoding.cancelled():
+                decoding.exception()
+        self._ahead.clear()
         if self._files is not None:
             await self._blocking.run(self._files.close)
             self._files = None
 
-    def _step(self, files: Files) -> Emitted | None:
-        """A few blocks at a time: each hand-over between threads, and each append, costs about the same for more."""
-        batches: list[pa.RecordBatch] = []
-        errors: list[ErrorRow] = []
-        size = 0
-        position = b""
-        while size < self._config.step_bytes:
+    async def _read_ahead(self, files: Files) -> None:
+        """Reads until enough steps are being decoded, or there is nothing more to read now."""
+        while not self._all_read and len(self._ahead) < self._config.steps_ahead:
+            try:
+                step = await self._blocking.run(partial(self._read, files))
+            except HeadgateError as error:
+                self._all_read = True
+                failed: asyncio.Future[_Decoded] = asyncio.get_running_loop().create_future()
+                failed.set_exception(error)
+                self._ahead.append(failed)
+                return
+            if step is None:
+                return
+            self._all_read = step.ended
+            self._ahead.append(asyncio.ensure_future(self._blocking.run(partial(self._decoded, step))))
+
+    def _read(self, files: Files) -> _Step | None:
+        """A few blocks at a time, if they are small: each hand-over between threads costs the same for more."""
+        blocks: list[tuple[Block, str]] = []
+        size, ended = 0, False
+        while not blocks or size < self._config.step_bytes // 2:
             taken = files.take(self._clock.monotonic())
             if taken is None:
                 break
             if taken.block is None:
-                self.counters.behind = 0
-                return Emitted(batches, files.position.encoded(), errors, ended=True)
-            batches.append(self._kept(taken.block, taken.path, errors))
-            position = files.position.encoded()
+                ended = True
+                break
+            blocks.append((taken.block, taken.path))
             size += taken.block.size
-        self.counters.behind = behind(files.position.files) if self._bytes else 0
-        return Emitted(batches, position, errors) if batches else None
+        if not blocks and not ended:
+            return None
+        return _Step(blocks, files.position.copied(), tuple(files.position.files), ended)
 
-    def _kept(self, block: Block, path: str, errors: list[ErrorRow]) -> pa.RecordBatch:
-        decoded = block.decoded
+    def _decoded(self, step: _Step) -> _Decoded:
+        batches: list[pa.RecordBatch] = []
+        errors: list[ErrorRow] = []
+        records: list[int] = []
+        rows = 0
+        for block, path in step.blocks:
+            decoded = block.decode()
 
-        def place(fault: RowFault) -> str:
-            return f"{path} at byte {block.start + fault.offset}"
+            def place(fault: RowFault, path: str = path, start: int = block.start) -> str:
+                return f"{path} at byte {start + fault.offset}"
 
-        errors += error_rows(decoded.faults, self._on_error, self.counters, place)
-        kept = self._shape(decoded.batch)
-        self.counters.rows_read += decoded.batch.num_rows
-        self.counters.rows_kept += kept.num_rows
-        self.counters.bytes_read += block.size
-        return kept
+            errors += error_rows(decoded.faults, self._on_error, place)
+            batches.append(self._shape(decoded.batch))
+            records.append(decoded.batch.num_rows + len(decoded.faults))
+            rows += decoded.batch.num_rows
+        left = behind(step.position.files) if self._bytes and not step.ended else 0
+        return _Decoded(step, batches, errors, records, rows, left)
+
+    async def _emitted(self, decoded: _Decoded) -> Emitted:
+        step, counters = decoded.step, self.counters
+        for (block, _), records in zip(step.blocks, decoded.records, strict=True):
+            counters.bytes_read += block.size
+            block.state.rows += records if block.uncounted else 0
+        counters.rows_read += decoded.rows
+        counters.rows_kept += sum(batch.num_rows for batch in decoded.batches)
+        counters.rows_malformed += len(decoded.errors)
+        counters.behind = decoded.behind
+        counters.waiting = ""
+        if self._bytes:
+            # They are counted only here, as steps are decoded in any order.
+            for told, state in zip(step.position.files, step.states, strict=True):
+                told.rows = state.rows
+        if len(step.states) > _LOOKED_AT:
+            position = await self._blocking.run(step.position.encoded)
+        else:
+            position = step.position.encoded()
+        return Emitted(decoded.batches, position, decoded.errors, ended=step.ended)
 
     def _opener(self, columns: Sequence[Column], parser: Mapping[str, str]) -> MakeOpenFile:
         config = self._config
@@ -167,8 +247,9 @@ class FileSource:
 
             return columnar
         decoder = text_decoder(columns, parser)
+        buffers = Buffers(config.block_bytes, config.steps_ahead + 1)
 
         def text(state: FileState, descriptor: int) -> OpenFile:
-            return TextFile(state, descriptor, decoder, config)
+            return TextFile(state, descriptor, decoder, config, buffers)
 
         return text

@@ -30,6 +30,10 @@ class FileState:
         if length > self.head_length:
             self.head_length, self.head = length, digest(descriptor, length)
 
+    def told(self) -> tuple[str, str, int, int, int, str]:
+        """All that is known of it, in the order of the fields."""
+        return self.key, self.path, self.offset, self.rows, self.head_length, self.head
+
     def is_file(self, descriptor: int) -> bool:
         """Whether an open file begins as this one did, and has all that was taken."""
         return os.fstat(descriptor).st_size >= self.offset and digest(descriptor, self.head_length) == self.head
@@ -44,8 +48,12 @@ class FilePosition:
     files: list[FileState] = field(default_factory=list)
 
     def encoded(self) -> bytes:
-        files = [[f.key, f.path, f.offset, f.rows, f.head_length, f.head] for f in self.files]
+        files = [state.told() for state in self.files]
         return json.dumps({"format": _FORMAT, "after": self.after, "files": files}, separators=(",", ":")).encode()
+
+    def copied(self) -> FilePosition:
+        """As it is now, whatever is read afterwards."""
+        return FilePosition(self.after, [FileState(*state.told()) for state in self.files])
 
     @classmethod
     def decoded(cls, position: bytes | None) -> FilePosition:

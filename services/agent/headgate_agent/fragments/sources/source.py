@@ -85,7 +85,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lingering:
-    """How long rows that have come may wait for more, and how many bytes are enough not to wait."""
+    """How far apart appends of fewer than `enough_bytes` are at least: rows that come sooner wait for more."""
 
     seconds: float
     enough_bytes: int
@@ -100,9 +100,11 @@ async def run_source(
     stopping: asyncio.Event,
     opened: Callable[[], None] = lambda: None,
     lingering: Lingering = AT_ONCE,
+    appends: int = 1,
 ) -> Outcome:
     """Moves rows from a source to its edge until the source ends or `stopping` is set; then marks the end of the edge.
-    The source is at most one append ahead of what the edge has taken. `opened` is told when it can be read.
+    Up to `appends` are on their way at once, in order, and the source is one step ahead of the last. `opened` is told
+    when it can be read.
 
     Cancelling it is a hard stop: nothing more is appended, and no end is marked. A run that finds the edge ended
     already does nothing.
@@ -112,27 +114,29 @@ async def run_source(
         return Outcome.ENDED
     position = stored.position if stored is not None else None
     upcoming: asyncio.Task[Emitted | None] | None = None
+    appending = _Appending(edge, appends)
+    pace = _Pace(lingering)
     try:
         await source.open(position)
         opened()
         upcoming = asyncio.create_task(source.next(stopping))
         while True:
-            await upcoming
-            parts, upcoming = await _gather(source, upcoming, stopping, lingering)
+            await appending.until(upcoming)
+            if upcoming.exception() is not None:
+                # What came before it is good.
+                await appending.done()
+            parts, upcoming = await _gather(source, upcoming, stopping, pace)
             last = parts[-1]
             if last is not None:
                 position = last.position
             ended = last is None or last.ended
             found = [part for part in parts if part is not None]
-            await edge.append(
-                _together([batch for part in found for batch in part.batches if batch.num_rows]),
-                position if position is not None else b"",
-                errors=[error for part in found for error in part.errors],
-                end=ended,
-            )
+            await appending.add(found, position if position is not None else b"", ended)
             if ended:
+                await appending.done()
                 return Outcome.STOPPED if last is None else Outcome.ENDED
     finally:
+        await appending.cancel()
         if upcoming is not None:
             upcoming.cancel()
             await asyncio.wait((upcoming,))
@@ -142,35 +146,89 @@ async def run_source(
         await source.close()
 
 
+class _Appending:
+    """Appends that are on their way. The first that fails ends the run; those after it fail too, see `EdgeWriter`."""
+
+    def __init__(self, edge: EdgeWriter, most: int) -> None:
+        self._edge = edge
+        self._most = most
+        self._tasks: deque[asyncio.Task[None]] = deque()
+
+    async def add(self, parts: Sequence[Emitted], position: bytes, end: bool) -> None:
+        """Begins one; returns when there is room for another."""
+        batches = [batch for part in parts for batch in part.batches if batch.num_rows]
+        errors = [error for part in parts for error in part.errors]
+        self._tasks.append(asyncio.create_task(self._edge.append(batches, position, errors=errors, end=end)))
+        while len(self._tasks) >= self._most:
+            await self._first()
+
+    async def until(self, upcoming: asyncio.Task[Emitted | None]) -> None:
+        """Returns when the step has come; raises if an append fails before."""
+        while not upcoming.done():
+            await asyncio.wait((upcoming, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+            while self._tasks and self._tasks[0].done():
+                await self._first()
+
+    async def done(self) -> None:
+        while self._tasks:
+            await self._first()
+
+    async def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            if not task.cancelled():
+                task.exception()
+        self._tasks.clear()
+
+    async def _first(self) -> None:
+        await self._tasks[0]
+        self._tasks.popleft()
+
+
+class _Pace:
+    """When small appends may be made. The first after a pause need not wait, nor what is left of much: so the rate of
+    small ones is bounded, and nobody waits but for that."""
+
+    def __init__(self, lingering: Lingering) -> None:
+        self._lingering = lingering
+        self._next_small = 0.0
+
+    def left(self, size: int) -> float:
+        """Seconds for which so many bytes wait for more."""
+        return 0.0 if self._is_enough(size) else self._next_small - asyncio.get_running_loop().time()
+
+    def appended(self, size: int) -> None:
+        if not self._is_enough(size):
+            self._next_small = asyncio.get_running_loop().time() + self._lingering.seconds
+
+    def _is_enough(self, size: int) -> bool:
+        return size >= self._lingering.enough_bytes
+
+
 async def _gather(
-    source: Source, upcoming: asyncio.Task[Emitted | None], stopping: asyncio.Event, lingering: Lingering
+    source: Source, upcoming: asyncio.Task[Emitted | None], stopping: asyncio.Event, pace: _Pace
 ) -> tuple[list[Emitted | None], asyncio.Task[Emitted | None]]:
     """What has come and what follows soon, to be appended as one; None stands for the end that was asked for. The task
     that is answered with it is one step ahead: decoding goes on while the edge makes rows durable."""
     parts = [upcoming.result()]
     size = 0
-    deadline = asyncio.get_running_loop().time() + lingering.seconds
     while True:
         last = parts[-1]
         if last is None or last.ended:
             return parts, upcoming
         upcoming = asyncio.create_task(source.next(stopping))
         size += sum(batch.nbytes for batch in last.batches)
-        left = deadline - asyncio.get_running_loop().time()
-        if size >= lingering.enough_bytes or left <= 0:
-            return parts, upcoming
-        await asyncio.wait((upcoming,), timeout=left)
-        if not upcoming.done() or upcoming.exception() is not None:
+        left = pace.left(size)
+        if left > 0:
+            await asyncio.wait((upcoming,), timeout=left)
+        if left <= 0 or not upcoming.done() or upcoming.exception() is not None:
             # What is here is good; an error is met by whoever waits for the step itself.
+            pace.appended(size)
             return parts, upcoming
         parts.append(upcoming.result())
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Small batches as one: each costs everybody on its way the same."""
-    if len(batches) < 2:
-        return batches
-    return list(pa.Table.from_batches(batches).combine_chunks().to_batches())
 
 
 async def wait_or_stop(stopping: asyncio.Event, seconds: float) -> bool:
@@ -186,14 +244,11 @@ async def wait_or_stop(stopping: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def error_rows(
-    faults: Sequence[RowFault], on_error: OnError, counters: Counters, place: Callable[[RowFault], str]
-) -> list[ErrorRow]:
+def error_rows(faults: Sequence[RowFault], on_error: OnError, place: Callable[[RowFault], str]) -> list[ErrorRow]:
     """Malformed rows as the edge takes them; MALFORMED_ROW for the first one where the source is told to fail."""
     if faults and on_error is OnError.FAIL:
         first = faults[0]
         raise HeadgateError(MALFORMED_ROW, f"{place(first)}: {first.reason}")
-    counters.rows_malformed += len(faults)
     return [ErrorRow(_text(fault.raw), fault.reason, place(fault)) for fault in faults]
 
 

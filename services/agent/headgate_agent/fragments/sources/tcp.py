@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +150,7 @@ class TcpSource:
                 async with asyncio.timeout(self._timeout):
                     self._connection = await self._connector.connect(await self._address(), self._port)
             except (OSError, TimeoutError) as error:
-                what = str(error) or f"no answer within {self._timeout:g} s"
+                what = _told(error) or f"no answer within {self._timeout:g} s"
                 if not self._reconnect:
                     raise HeadgateError(SOURCE_UNREACHABLE, f"{self._name()}: {what}") from error
                 self.counters.waiting = f"{self._name()} cannot be connected to: {what}"
@@ -233,7 +234,8 @@ class TcpSource:
         def place(fault: RowFault) -> str:
             return f"{self._name()} at byte {start + fault.offset} received"
 
-        errors = error_rows(decoded.faults, self._on_error, self.counters, place)
+        errors = error_rows(decoded.faults, self._on_error, place)
+        self.counters.rows_malformed += len(errors)
         self._rows += decoded.batch.num_rows + len(decoded.faults)
         self.counters.rows_read += decoded.batch.num_rows
         self.counters.rows_kept += kept.num_rows
@@ -250,3 +252,9 @@ class TcpSource:
                 f"{self._name()} sent a row of more than {self._config.max_row_bytes:,} bytes "
                 "(fragments.max_row_bytes); is the tuple_delimiter another?",
             )
+
+
+def _told(error: Exception) -> str:
+    """What the system says, where an error has its number: the address is told anyway."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)

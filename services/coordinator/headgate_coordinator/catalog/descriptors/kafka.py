@@ -50,20 +50,30 @@ SECURITY = (
     Option(
         "ssl_ca_location",
         OptionType.TEXT,
-        "file with the certificates to trust, where the client runs",
+        "PEM file with the certificates to trust, where the client runs; without it, those that its system trusts",
         synonyms=("ssl.ca.location",),
     ),
     Option(
         "ssl_certificate_location",
         OptionType.TEXT,
-        "file with the client's certificate",
+        "PEM file with the client's certificate",
         synonyms=("ssl.certificate.location",),
     ),
-    Option("ssl_key_location", OptionType.TEXT, "file with the client's key", synonyms=("ssl.key.location",)),
+    Option(
+        "ssl_key_location", OptionType.TEXT, "PEM file with the client's key (PKCS #8)", synonyms=("ssl.key.location",)
+    ),
     Option(
         "ssl_key_password", OptionType.TEXT, "the password of that key", secret=True, synonyms=("ssl.key.password",)
     ),
 )
+
+
+# What an option cannot do without.
+_NEEDS = {
+    "ssl_certificate_location": "ssl_key_location",
+    "ssl_key_location": "ssl_certificate_location",
+    "ssl_key_password": "ssl_key_location",
+}
 
 
 def security_faults(scope: str, options: Mapping[str, str]) -> list[Fault]:
@@ -87,5 +97,11 @@ def security_faults(scope: str, options: Mapping[str, str]) -> list[Fault]:
             Fault(scope, name, f"it has no effect with security_protocol {protocol}; use SSL or SASL_SSL")
             for name in ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
             if name in options
+        ]
+    else:
+        faults += [
+            Fault(scope, needed, f"{name} needs it")
+            for name, needed in _NEEDS.items()
+            if name in options and needed not in options
         ]
     return faults

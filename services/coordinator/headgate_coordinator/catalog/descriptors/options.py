@@ -119,14 +119,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one option, under the name it was given, or should have been given."""
+    """What is wrong with one option, under the name it was given, or should have been given. An option of a query has
+    no scope."""
 
     scope: str
     option: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.scope}.{self.option.upper()}: {self.message}"
+        name = f"{self.scope}.{self.option.upper()}" if self.scope else self.option
+        return f"{name}: {self.message}"
 
 
 def check_options(

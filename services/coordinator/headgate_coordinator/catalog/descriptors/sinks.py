@@ -13,7 +13,7 @@ from headgate_coordinator.catalog.descriptors.kafka import (
     security_faults,
 )
 from headgate_coordinator.catalog.descriptors.options import Fault, Option, OptionType
-from headgate_coordinator.sql.names import topic_fault
+from headgate_coordinator.sql.names import new_topic_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ TOPIC = SinkDescriptor(
     "TOPIC",
     "A topic of Headgate's own log.",
     (
-        Option("topic", OptionType.TEXT, "the topic", required=True, synonyms=("topic_name",), check=topic_fault),
+        Option("topic", OptionType.TEXT, "the topic", required=True, synonyms=("topic_name",), check=new_topic_fault),
         _record_format(),
         KEY_COLUMN,
     ),
@@ -140,6 +140,15 @@ VOID = SinkDescriptor(
     "VOID",
     "Nowhere: rows are counted and dropped. For measurements.",
     (),
+    node_local=False,
+    takes_updates=lambda options: True,
+)
+# What a temporary query has instead of a sink; it is not among those that can be created.
+RESULT = SinkDescriptor(
+    catalog.SINK_TYPE_RESULT,
+    "RESULT",
+    "Whoever asked for the rows.",
+    (Option("limit", OptionType.INTEGER, "how many rows end the query"),),
     node_local=False,
     takes_updates=lambda options: True,
 )

@@ -28,8 +28,8 @@ def _host_fault(value: str) -> str:
 START = Option(
     "start",
     OptionType.TEXT,
-    "`earliest`, `latest` or an ISO 8601 timestamp: where reading begins at a query's first start, unless the query "
-    "says otherwise",
+    "`earliest`, `latest` (where the topic ends when a query is deployed) or an ISO 8601 timestamp: where a query "
+    "begins to read, unless it says otherwise",
     default="earliest",
     synonyms=("starting_offsets",),
     convert=parse_start,

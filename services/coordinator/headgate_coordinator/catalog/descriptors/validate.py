@@ -11,7 +11,7 @@ from headgate_coordinator.catalog.descriptors.built_in import AGENT
 from headgate_coordinator.catalog.descriptors.generator import default_maker, maker_fault
 from headgate_coordinator.catalog.descriptors.options import REDACTED, Fault, Option, OptionType, check_options
 from headgate_coordinator.catalog.descriptors.parsers import CSV, JSON, PARSERS, ParserDescriptor, parser_of_path
-from headgate_coordinator.catalog.descriptors.sinks import SINKS, SinkDescriptor
+from headgate_coordinator.catalog.descriptors.sinks import RESULT, SINKS, SinkDescriptor
 from headgate_coordinator.catalog.descriptors.sources import SOURCES, SourceDescriptor
 from headgate_coordinator.errors import INVALID_CONFIG, SINK_TYPE_UNKNOWN, SOURCE_TYPE_UNKNOWN
 from headgate_coordinator.sql.errors import did_you_mean, one_of
@@ -131,7 +131,7 @@ def sink_type(name: str) -> catalog.SinkType.ValueType | None:
 
 def is_bounded(type_: catalog.SourceType.ValueType, options: Mapping[str, str]) -> bool:
     """Whether a source with these options, in normal form, ends by itself."""
-    return _in_plans(type_).bounded(options)
+    return _source_in_plans(type_).bounded(options)
 
 
 def source_locus(type_: catalog.SourceType.ValueType, options: Mapping[str, str], agent_uid: str) -> str:
@@ -142,22 +142,27 @@ def source_locus(type_: catalog.SourceType.ValueType, options: Mapping[str, str]
 
 def takes_updates(type_: catalog.SinkType.ValueType, options: Mapping[str, str]) -> bool:
     """Whether a sink with these options, in normal form, takes rows that replace earlier ones."""
-    return sink_descriptor(type_).takes_updates(options)
+    return _sink_in_plans(type_).takes_updates(options)
 
 
 def redact_source(type_: catalog.SourceType.ValueType, options: Mapping[str, str]) -> dict[str, str]:
     """The options as they may be shown."""
-    return _redact(_in_plans(type_).options, options)
+    return _redact(_source_in_plans(type_).options, options)
 
 
 def redact_sink(type_: catalog.SinkType.ValueType, options: Mapping[str, str]) -> dict[str, str]:
     """The options as they may be shown."""
-    return _redact(sink_descriptor(type_).options, options)
+    return _redact(_sink_in_plans(type_).options, options)
 
 
-def _in_plans(type_: catalog.SourceType.ValueType) -> SourceDescriptor:
+def _source_in_plans(type_: catalog.SourceType.ValueType) -> SourceDescriptor:
     """The descriptor of a type that a plan may have: also that of the built-in sources, which nobody creates."""
     return AGENT if type_ == AGENT.type else source_descriptor(type_)
+
+
+def _sink_in_plans(type_: catalog.SinkType.ValueType) -> SinkDescriptor:
+    """The descriptor of a type that a plan may have: also that of temporary queries, which nobody creates."""
+    return RESULT if type_ == RESULT.type else sink_descriptor(type_)
 
 
 def _concerned(faults: list[Fault], option: str) -> bool:

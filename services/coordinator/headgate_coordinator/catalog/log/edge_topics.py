@@ -1,5 +1,5 @@
 """The topics that a query makes for itself: one for each edge of its plan, one of error rows for each fragment that
-writes an edge, or a topic without one.
+writes an edge, or a topic without one. An edge on Kafka has its topic there, under the same name, and agents make it.
 
 They are made in the transaction that accepts the query and are led by the agent of the edge's leader fragment, to which
 they are pinned. A fragment's error rows are committed in one append with its rows, so their topic is led where the edge
@@ -27,9 +27,10 @@ from headgate_coordinator.catalog.log.settings import TopicRules
 from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow, duration, number
+from headgate_coordinator.sql.names import INTERNAL_PREFIX
 
-EDGE_PREFIX = "__headgate.edge."
-ERRORS_PREFIX = "__headgate.errors."
+EDGE_PREFIX = f"{INTERNAL_PREFIX}edge."
+ERRORS_PREFIX = f"{INTERNAL_PREFIX}errors."
 PARTITIONS = 1
 
 _OF_QUERY = topics.TOPICS.where(table.c.query_uid == bindparam("query_uid_")).order_by(table.c.name)
@@ -66,8 +67,9 @@ def create(tx: Tx, query_uid: str, plan: catalog.QueryPlan, rules: TopicRules) -
     """Makes all topics of an accepted query."""
     rows = []
     for edge in plan.edges:
-        kept = settings.columns_of(_edge_settings(edge), rules)
-        names = [(edge_topic(query_uid, edge.ordinal), kept)]
+        names = []
+        if not edge.kafka:
+            names.append((edge_topic(query_uid, edge.ordinal), settings.columns_of(_edge_settings(edge, rules), rules)))
         if _error_edge(plan, edge.from_fragment) == edge.ordinal:
             errors = settings.columns_of(_error_settings(edge.durability), rules)
             names.append((error_topic(query_uid, edge.from_fragment), errors))
@@ -92,13 +94,14 @@ def _writes_a_topic(fragment: catalog.FragmentPlan) -> bool:
     return fragment.HasField("compute") and fragment.compute.HasField("target")
 
 
-def _edge_settings(edge: catalog.EdgePlan) -> log.TopicSettings:
+def _edge_settings(edge: catalog.EdgePlan, rules: TopicRules) -> log.TopicSettings:
     """Whoever reads an edge trims it: nothing is too old, and a batch is as large as its writer made it."""
     return log.TopicSettings(
         durability=number(log.Durability, edge.durability),
         format=log.TOPIC_FORMAT_ARROW,
         retention=duration(0),
         retention_bytes=0,
+        segment_bytes=rules.edge_segment_bytes,
         max_message_bytes=settings.SETTINGS["max_message_bytes"].most,
     )
 

@@ -87,6 +87,7 @@ _OFFSETS = (
 _TOPICS = select(topics.c.name, topics.c.uid, topics.c.partitions).where(
     topics.c.name.in_(bindparam("names_", expanding=True))
 )
+_INSERT_OFFSETS = insert(group_offsets)
 _DELETE_OFFSET = delete(group_offsets).where(
     group_offsets.c.group_name == bindparam("group_"), group_offsets.c.partition_key == bindparam("key_")
 )
@@ -155,7 +156,7 @@ def commit_group_offsets(tx: Tx, request: log.CommitGroupOffsetsRequest) -> log.
     if stored:
         tx.connection.execute(_DELETE_OFFSET, [{"group_": request.group, "key_": key} for key in stored])
         tx.connection.execute(
-            insert(group_offsets),
+            _INSERT_OFFSETS,
             [
                 {
                     "group_name": request.group,

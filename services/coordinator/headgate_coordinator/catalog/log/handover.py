@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import sessions
@@ -15,6 +15,11 @@ from headgate_coordinator.catalog.log.partitions import GRANT, ref_key
 from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.tx import Tx
 from headgate_coordinator.catalog.wire import AnyRow
+
+_BY_NAME = select(agents).where(agents.c.name.in_(bindparam("names_", expanding=True)))
+_VOLUMES = select(agents.c.session_uid, agents.c.volume_id).where(
+    agents.c.session_uid.in_(bindparam("sessions_", expanding=True))
+)
 
 
 def start_transfers(tx: Tx, request: log.StartTransfersRequest) -> log.StartTransfersResponse:
@@ -49,7 +54,7 @@ def _folded(name: str) -> str:
 
 
 def _agents(tx: Tx, names: Iterable[str]) -> dict[str, AnyRow]:
-    found = tx.connection.execute(select(agents).where(agents.c.name.in_(list(names))))
+    found = tx.connection.execute(_BY_NAME, {"names_": list(names)})
     return {row.name: row for row in found}
 
 
@@ -117,11 +122,7 @@ def _pass_on(tx: Tx, moved: list[AnyRow], session: str) -> None:
     rows = partition_rows.rows_of(tx, keys)
     volumes = {
         row.session_uid: row.volume_id
-        for row in tx.connection.execute(
-            select(agents.c.session_uid, agents.c.volume_id).where(
-                agents.c.session_uid.in_({row.to_session for row in moved})
-            )
-        )
+        for row in tx.connection.execute(_VOLUMES, {"sessions_": sorted({row.to_session for row in moved})})
     }
     causes = {row.partition_key: f"handed over by agent {row.from_agent}" for row in moved}
     with partition_rows.recorded(tx, keys, rows, cause=causes):

@@ -67,6 +67,7 @@ _LOST = (
     .where(_LED, ~_ON_DISK)
     .values(waiting=bindparam("waiting_"), volume_id="", revision=bindparam("revision_"))
 )
+_DROPPED = update(partitions).where(_LED).values(waiting=bindparam("waiting_"), revision=bindparam("revision_"))
 # Everything that was acknowledged is in segments.
 _FLUSHED = (
     update(partitions)
@@ -343,6 +344,12 @@ def lost(tx: Tx, session: str, agent: str) -> None:
             {"session_": session, "volume_": volume, "waiting_": waits_for(volume), "revision_": tx.revision},
         )
     tx.connection.execute(_LOST, {"session_": session, "waiting_": leader_gone(agent), "revision_": tx.revision})
+
+
+def leader_dropped(tx: Tx, session: str, agent: str) -> None:
+    """Says of the partitions of a session why nobody else leads them yet, though its agent is gone from the catalog."""
+    waiting = f"its leader, agent {agent}, was dropped: another may lead it when that one's session has run out"
+    tx.connection.execute(_DROPPED, {"session_": session, "waiting_": waiting, "revision_": tx.revision})
 
 
 def reserve_offsets(tx: Tx, request: log.ReserveOffsetsRequest) -> log.ReserveOffsetsResponse:

@@ -43,6 +43,7 @@ PARTITIONS = (
         partitions.c.producers_forgotten,
         partitions.c.revision,
         topics.c.name.label("topic"),
+        topics.c.internal,
         topics.c.durability,
         topics.c.group_name,
         topics.c.pinned_agent,
@@ -117,6 +118,7 @@ def message(row: AnyRow) -> log.Partition:
         waiting=row.waiting,
         volume_id=row.volume_id,
         revision=row.revision,
+        internal=row.internal,
     )
 
 
@@ -184,6 +186,8 @@ def list_partitions(tx: Tx, request: log.ListPartitionsRequest) -> log.ListParti
     filters = []
     if request.topic:
         filters.append(topics.c.name == request.topic)
+    elif not request.include_internal:
+        filters.append(~topics.c.internal)
     if request.leader:
         filters.append(agents.c.name == fold(request.leader))
     key = [PARTITIONS.selected_columns.topic, partitions.c.ordinal]

@@ -58,6 +58,7 @@ _INSERT = insert(segments)
 _DELETE = delete(segments).where(
     segments.c.partition_key == bindparam("key_"), segments.c.base_offset == bindparam("base_")
 )
+_INSERT_EPOCHS, _INSERT_PRODUCERS = insert(partition_epochs), insert(producers)
 _LAST_EPOCHS = (
     select(partition_epochs.c.partition_key, func.max(partition_epochs.c.epoch).label("epoch"))
     .where(partition_epochs.c.partition_key.in_(bindparam("keys_", expanding=True)))
@@ -109,6 +110,7 @@ _AT = (
 _FROM = _OF_PARTITION.where(
     segments.c.base_offset >= func.coalesce(_AT, 0), segments.c.next_offset > bindparam("from_")
 ).limit(bindparam("limit_"))
+_NAMED = select(segments.c.object_key).where(segments.c.object_key.in_(bindparam("keys_", expanding=True))).distinct()
 _FORGET_EPOCHS = delete(partition_epochs).where(
     partition_epochs.c.partition_key == bindparam("key_"),
     partition_epochs.c.epoch
@@ -285,7 +287,7 @@ def _write_epochs(tx: Tx, growths: Mapping[str, _Growth]) -> None:
         if epoch > last.get(key, 0)
     ]
     if begun:
-        tx.connection.execute(insert(partition_epochs), begun)
+        tx.connection.execute(_INSERT_EPOCHS, begun)
 
 
 def _write_producers(tx: Tx, commits: Sequence[log.SegmentCommit], most: int) -> None:
@@ -298,7 +300,7 @@ def _write_producers(tx: Tx, commits: Sequence[log.SegmentCommit], most: int) ->
     grown = {key for key, _ in states.keys() - _known_producers(tx, states)}
     tx.connection.execute(_DELETE_PRODUCER, [{"key_": key, "producer_": producer} for key, producer in states])
     tx.connection.execute(
-        insert(producers),
+        _INSERT_PRODUCERS,
         [
             {
                 "partition_key": key,
@@ -438,8 +440,7 @@ def find_objects(tx: Tx, request: log.FindObjectsRequest) -> log.FindObjectsResp
     """Those of the keys that some segment refers to. Any other is an orphan, if it is not an upload under way."""
     known: set[str] = set()
     for part in batched(request.keys):
-        statement = select(segments.c.object_key).where(segments.c.object_key.in_(part)).distinct()
-        known.update(tx.connection.execute(statement).scalars())
+        known.update(tx.connection.execute(_NAMED, {"keys_": part}).scalars())
     return log.FindObjectsResponse(known=[key for key in dict.fromkeys(request.keys) if key in known])
 
 

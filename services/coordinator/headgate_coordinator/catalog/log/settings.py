@@ -36,6 +36,7 @@ class TopicRules:
     retention_us: int = 7 * 86_400_000_000
     retention_bytes: int = 0
     segment_bytes: int = 8 * MIB
+    edge_segment_bytes: int = 32 * MIB
     segment_age_us: int = 60_000_000
     linger_us: int = 100_000
     max_message_bytes: int = MIB

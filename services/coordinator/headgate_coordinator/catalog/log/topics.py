@@ -41,9 +41,11 @@ from headgate_coordinator.errors import (
     TOPIC_NOT_FOUND,
     UID_MISMATCH,
 )
-from headgate_coordinator.sql.names import topic_fault
+from headgate_coordinator.sql.names import new_topic_fault, topic_fault
 
 TOPICS = select(topics)
+_BY_NAME = TOPICS.where(topics.c.name == bindparam("name_"))
+_COUNT = select(func.count(), func.coalesce(func.sum(topics.c.partitions), 0)).where(~topics.c.internal)
 _INSERT, _INSERT_PARTITIONS = insert(topics), insert(partitions)
 _NOTHING_YET = {"log_start": 0, "committed": 0, "reserved": 0, "bytes": 0, "volume_id": ""}
 _OF_TOPICS = partitions.c.topic_uid.in_(bindparam("uids_", expanding=True))
@@ -82,7 +84,7 @@ def create(
     pinned_agent: str = "",
 ) -> log.Topic:
     """Writes the topic and all its partitions. `internal` ones belong to a query, and count against no limit."""
-    check_name(name)
+    check_name(name, internal=internal)
     columns = settings.columns_of(wanted, rules)
     if _row(tx, name) is not None:
         raise HeadgateError(ALREADY_EXISTS, f"there is a topic {name}", metadata={"kind": "topic", "name": name})
@@ -152,6 +154,7 @@ def insert_topics(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[log.Topic]:
             index=index,
             waiting=partition_rows.NOBODY_YET,
             revision=tx.revision,
+            internal=row["internal"],
         )
         tx.record("PARTITION", f"{row['name']}/{index}", partition_rows.key_of(row["uid"], index), None, partition)
     return created
@@ -262,9 +265,9 @@ def get_partition_story(tx: Tx, request: log.GetPartitionStoryRequest) -> log.Ge
     )
 
 
-def check_name(name: str) -> None:
-    """INVALID_NAME unless Kafka's rule allows the name."""
-    fault = topic_fault(name)
+def check_name(name: str, *, internal: bool = False) -> None:
+    """INVALID_NAME unless Kafka's rule allows the name, and it is nobody else's."""
+    fault = topic_fault(name) if internal else new_topic_fault(name)
     if fault:
         raise HeadgateError(INVALID_NAME, f"{name[:60]!a} names no topic: {fault}", metadata={"field": "name"})
 
@@ -296,8 +299,7 @@ def _message(columns: Mapping[Any, Any]) -> log.Topic:
 def _require_room(tx: Tx, wanted: int, rules: TopicRules) -> None:
     if wanted > rules.max_topic_partitions:
         raise _limit(f"a topic has at most {rules.max_topic_partitions:,} partitions, not {wanted:,}")
-    counted = select(func.count(), func.coalesce(func.sum(topics.c.partitions), 0)).where(~topics.c.internal)
-    count, partitions_now = tx.connection.execute(counted).one()
+    count, partitions_now = tx.connection.execute(_COUNT).one()
     if count >= rules.max_topics:
         raise _limit(f"there are {count:,} topics, and {rules.max_topics:,} are allowed")
     if partitions_now + wanted > rules.max_partitions:
@@ -359,4 +361,4 @@ def _by_uid(tx: Tx, uid: str) -> log.Topic:
 
 def _row(tx: Tx, name: str) -> AnyRow | None:
     # What cannot be a name is not asked for: it may be long, or no text that the database takes.
-    return None if topic_fault(name) else tx.connection.execute(TOPICS.where(topics.c.name == name)).one_or_none()
+    return None if topic_fault(name) else tx.connection.execute(_BY_NAME, {"name_": name}).one_or_none()

@@ -43,6 +43,7 @@ TRANSFERS = (
     .join(partitions, partitions.c.key == transfers.c.partition_key)
     .join(topics, topics.c.uid == partitions.c.topic_uid)
 )
+_INSERT = insert(transfers)
 _OPEN = transfers.c.state.in_(TRANSFER_OPEN)
 _BY_UID = TRANSFERS.where(transfers.c.uid.in_(bindparam("uids_", expanding=True)))
 _OPEN_OF = TRANSFERS.where(_OPEN, transfers.c.partition_key.in_(bindparam("keys_", expanding=True)))
@@ -101,7 +102,7 @@ def offer(tx: Tx, leader: AnyRow, session: str, offers: Mapping[str, tuple[AnyRo
     """
     made = {key: tx.ids.uid("transfer") for key in offers}
     tx.connection.execute(
-        insert(transfers),
+        _INSERT,
         [
             {
                 "uid": made[key],

@@ -11,7 +11,6 @@ from sqlglot.tokenizer_core import TokenType
 from headgate.catalog import v1 as catalog
 from headgate.log import v1 as log
 from headgate_coordinator.catalog import descriptors
-from headgate_coordinator.catalog.descriptors import Fault
 from headgate_coordinator.catalog.descriptors.brokers import missing_brokers
 from headgate_coordinator.catalog.log import settings
 from headgate_coordinator.errors import (
@@ -22,9 +21,9 @@ from headgate_coordinator.errors import (
     SOURCE_TYPE_UNKNOWN,
     UNSUPPORTED,
 )
-from headgate_coordinator.sql.errors import Problem, Problems, StatementError, Step, did_you_mean, one_of, quoted
+from headgate_coordinator.sql.errors import Problems, StatementError, Step, did_you_mean, one_of, quoted
 from headgate_coordinator.sql.parse.cursor import Cursor
-from headgate_coordinator.sql.parse.options import Option, take_options, take_value
+from headgate_coordinator.sql.parse.options import Option, refuse_faults, take_options, take_value
 from headgate_coordinator.sql.parse.query import take_query
 from headgate_coordinator.sql.statements import RequestStatement, Statement
 from headgate_coordinator.sql.types import TypeSyntaxError, parse_type
@@ -131,7 +130,7 @@ def _physical_source(cursor: Cursor, start: int) -> RequestStatement:
     if type_ == catalog.SOURCE_TYPE_KAFKA:
         own |= missing_brokers(own, cursor.limits.kafka_brokers)
     _, faults = descriptors.check_source(type_, own, of_parser)
-    _refuse_faults(cursor, faults, options, type_offset)
+    refuse_faults(cursor, faults, options, type_offset)
     request = catalog.CreatePhysicalSourceRequest(
         name=name, logical_source=logical, agent=agent, type=type_, options=own, parser_options=of_parser
     )
@@ -156,7 +155,7 @@ def _sink(cursor: Cursor, start: int) -> RequestStatement:
     if type_ == catalog.SINK_TYPE_KAFKA:
         own |= missing_brokers(own, cursor.limits.kafka_brokers)
     _, faults = descriptors.check_sink(type_, own, schema)
-    _refuse_faults(cursor, faults, options, type_offset)
+    refuse_faults(cursor, faults, options, type_offset)
     request = catalog.CreateSinkRequest(name=name, schema=schema, agent=agent, type=type_, options=own)
     return _made(cursor, start, "CREATE SINK", request, if_not_exists)
 
@@ -202,22 +201,6 @@ def _by_scope(cursor: Cursor, options: list[Option], scopes: tuple[str, ...]) ->
             raise cursor.refusal(f"the option {quoted(option.key)} comes twice", option.offset)
         target[option.key] = option.value
     return own, of_parser
-
-
-def _refuse_faults(cursor: Cursor, faults: list[Fault], options: list[Option], otherwise: int) -> None:
-    """All faults of options at once, each where it was written."""
-    offsets = {(option.scope == "PARSER", option.key): option.offset for option in options}
-    problems: list[Problem] = [
-        cursor.source.problem(
-            Step.PARSE,
-            offsets.get((fault.scope == "PARSER", fault.option), otherwise),
-            str(fault),
-            reason=INVALID_CONFIG,
-        )
-        for fault in faults
-    ]
-    if problems:
-        raise StatementError(problems, cursor.source)
 
 
 def take_schema(cursor: Cursor) -> catalog.Schema:

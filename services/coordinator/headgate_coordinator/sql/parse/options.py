@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
 
-from headgate_coordinator.sql.errors import StatementError, quoted
+from headgate_coordinator.catalog.descriptors import Fault
+from headgate_coordinator.errors import INVALID_CONFIG
+from headgate_coordinator.sql.errors import StatementError, Step, quoted
 from headgate_coordinator.sql.parse.cursor import Cursor
 
 MAX_OPTION = 65_536
@@ -58,6 +60,22 @@ def refuse_twice(cursor: Cursor, options: Sequence[Option]) -> None:
         if (option.scope, option.key) in seen:
             raise cursor.refusal(f"the option {quoted(option.key)} comes twice", option.offset)
         seen.add((option.scope, option.key))
+
+
+def refuse_faults(cursor: Cursor, faults: Sequence[Fault], options: Sequence[Option], otherwise: int) -> None:
+    """All faults of options at once, each where it was written."""
+    offsets = {(option.scope == "PARSER", option.key): option.offset for option in options}
+    problems = [
+        cursor.source.problem(
+            Step.PARSE,
+            offsets.get((fault.scope == "PARSER", fault.option), otherwise),
+            str(fault),
+            reason=INVALID_CONFIG,
+        )
+        for fault in faults
+    ]
+    if problems:
+        raise StatementError(problems, cursor.source)
 
 
 def _items(cursor: Cursor, item: Callable[[Cursor], Option]) -> list[Option]:

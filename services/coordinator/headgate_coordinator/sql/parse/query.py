@@ -8,11 +8,15 @@ from sqlglot.tokenizer_core import TokenType
 
 from headgate.catalog import v1 as catalog
 from headgate_common.durations import parse_duration
-from headgate_coordinator.errors import UNSUPPORTED
+from headgate_coordinator.catalog.descriptors import REDACTED
+from headgate_coordinator.catalog.descriptors.brokers import missing_brokers
+from headgate_coordinator.catalog.descriptors.edges import EDGE_OPTION_NAMES, check_edges, has_secrets
+from headgate_coordinator.errors import INVALID_CONFIG, UNSUPPORTED
 from headgate_coordinator.sql.dialect import parse_query
 from headgate_coordinator.sql.errors import did_you_mean, one_of, quoted
 from headgate_coordinator.sql.parse.cursor import Cursor
-from headgate_coordinator.sql.parse.options import Option, take_options
+from headgate_coordinator.sql.parse.options import Option, refuse_faults, take_options
+from headgate_coordinator.sql.parse.secrets import secret_places
 from headgate_coordinator.sql.starts import parse_start
 from headgate_coordinator.sql.statements import Delivery, QueryOptions, QueryStatement
 
@@ -25,10 +29,12 @@ QUERY_OPTIONS = {
     "mode": "`exactly_once` (the default) or `realtime`",
     "delivery": "`exactly_once` (the default) or `at_least_once`: what a KAFKA or TOPIC sink may see after a crash",
     "deadline": "time within which the query must be RUNNING, else it fails",
-    "start": "`earliest`, `latest` or a timestamp: where topics are read from at the first start",
+    "start": "`earliest`, `latest` or a timestamp: where topics are read from, instead of what each source says",
     "idle_timeout": "a source silent for so long no longer holds back the others",
     "lateness": "how late rows may come, where a window states none; also for joins within a time range",
+    "edges": "`log` (the default) or `kafka`: where rows are between the fragments of the query",
 }
+_EDGES = ("log", "kafka")
 # The limit of CreateQueryRequest.deployment_deadline.
 MAX_DEADLINE_US = 604_800_000_000
 _ELSEWHERE = (
@@ -79,8 +85,9 @@ def take_query(cursor: Cursor, start: int, *, name: str | None = None, if_not_ex
     cursor.expect_end(("INTO", "WITH"))
     if not select_tokens:
         raise cursor.refusal("expected a query (SELECT ...)", start)
+    last = cursor.tokens[-1].end + 1
     return QueryStatement(
-        text=cursor.text_between(start, cursor.tokens[-1].end + 1),
+        text=cursor.text_between(start, last),
         source=cursor.source,
         offset=start,
         verb="CREATE QUERY",
@@ -91,7 +98,17 @@ def take_query(cursor: Cursor, start: int, *, name: str | None = None, if_not_ex
         sink_offset=sink_offset,
         options=options,
         if_not_exists=if_not_exists,
+        shown_text=_shown(cursor, start, end) if has_secrets(options.kafka_edges or {}) else "",
     )
+
+
+def _shown(cursor: Cursor, start: int, first: int) -> str:
+    """The statement from `start` on without the secrets among its options, which begin with the token `first`."""
+    text, at = "", start
+    for begin, end in secret_places(cursor.tokens[first:]):
+        text += cursor.text_between(at, begin) + REDACTED
+        at = end
+    return text + cursor.text_between(at, cursor.tokens[-1].end + 1)
 
 
 def _refuse_by_name(cursor: Cursor) -> None:
@@ -131,7 +148,10 @@ def _end_of_select(cursor: Cursor) -> int:
 
 def _query_options(cursor: Cursor, options: list[Option]) -> QueryOptions:
     values: dict[str, Any] = {"offsets": {option.key: option.offset for option in options}}
+    values["kafka_edges"] = _kafka_edges(cursor, options)
     for option in options:
+        if not option.scope and (option.key == "edges" or option.key in EDGE_OPTION_NAMES):
+            continue
         if option.scope or option.key not in QUERY_OPTIONS:
             raise cursor.refusal(
                 f"a query has no option {quoted(option.scope.lower() + '.' * bool(option.scope) + option.key)}",
@@ -144,6 +164,28 @@ def _query_options(cursor: Cursor, options: list[Option]) -> QueryOptions:
             raise cursor.refusal(f"{option.key}: {error}", option.offset) from None
         values[key] = value
     return QueryOptions(**values)
+
+
+def _kafka_edges(cursor: Cursor, options: list[Option]) -> dict[str, str] | None:
+    """How the cluster of the query's edges is reached; None where they stay in the log."""
+    own = [option for option in options if not option.scope]
+    reach = [option for option in own if option.key in EDGE_OPTION_NAMES]
+    edges = next((option for option in own if option.key == "edges"), None)
+    if edges is not None and edges.value.lower() not in _EDGES:
+        raise cursor.refusal(f"edges: expected {one_of(_EDGES)}, not {quoted(edges.value)}", edges.offset)
+    if edges is None or edges.value.lower() != "kafka":
+        if reach:
+            raise cursor.refusal(
+                f"{reach[0].key} has no effect: the edges of the query are not on Kafka",
+                reach[0].offset,
+                "add edges = 'kafka', or remove it",
+                INVALID_CONFIG,
+            )
+        return None
+    given = {option.key: option.value for option in reach}
+    found, faults = check_edges(given | missing_brokers(given, cursor.limits.kafka_brokers))
+    refuse_faults(cursor, faults, reach, edges.offset)
+    return found
 
 
 def _query_option(option: Option) -> tuple[str, Any]:

@@ -158,7 +158,7 @@ def take_explain(cursor: Cursor, start: int) -> ExplainStatement:
         cursor.expect("AS", where="after the name of the query")
     query = take_query(cursor, inner, name=name)
     return ExplainStatement(
-        text=cursor.text_between(start, cursor.tokens[-1].end + 1),
+        text=cursor.text_between(start, inner) + (query.shown_text or query.text),
         source=cursor.source,
         offset=start,
         verb="EXPLAIN",

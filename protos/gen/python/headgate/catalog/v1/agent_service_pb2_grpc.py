@@ -104,6 +104,7 @@ class AgentServiceServicer:
 
     def DropAgent(self, request, context):
         """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them.
+        What it led in the log passes on when its session has run out, because its process may be alive until then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,9 @@ class AgentServiceStub:
     ListAgents: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.ListAgentsRequest, _agent_service_pb2.ListAgentsResponse]
     """Lists agents."""
     DropAgent: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.DropAgentRequest, _agent_service_pb2.DropAgentResponse]
-    """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them."""
+    """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them.
+    What it led in the log passes on when its session has run out, because its process may be alive until then.
+    """
     CreateNetworkLink: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.CreateNetworkLinkRequest, _agent_service_pb2.CreateNetworkLinkResponse]
     """Adds a directed link between two agents. Refused with TOPOLOGY_CYCLE where cycles are configured to be refused."""
     GetNetworkLink: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.GetNetworkLinkRequest, _agent_service_pb2.GetNetworkLinkResponse]
@@ -62,7 +64,9 @@ class AgentServiceAsyncStub(AgentServiceStub):
     ListAgents: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.ListAgentsRequest, _agent_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists agents."""
     DropAgent: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.DropAgentRequest, _agent_service_pb2.DropAgentResponse]  # type: ignore[assignment]
-    """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them."""
+    """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them.
+    What it led in the log passes on when its session has run out, because its process may be alive until then.
+    """
     CreateNetworkLink: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.CreateNetworkLinkRequest, _agent_service_pb2.CreateNetworkLinkResponse]  # type: ignore[assignment]
     """Adds a directed link between two agents. Refused with TOPOLOGY_CYCLE where cycles are configured to be refused."""
     GetNetworkLink: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.GetNetworkLinkRequest, _agent_service_pb2.GetNetworkLinkResponse]  # type: ignore[assignment]
@@ -105,7 +109,9 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_service_pb2.DropAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_service_pb2.DropAgentResponse, _abc.Awaitable[_agent_service_pb2.DropAgentResponse]]:
-        """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them."""
+        """Drops an agent. Refused with AGENT_IN_USE while fragments, sources or sinks are on it; the error names them.
+        What it led in the log passes on when its session has run out, because its process may be alive until then.
+        """
 
     @_abc_1.abstractmethod
     def CreateNetworkLink(

@@ -565,6 +565,7 @@ class ComputeFragment(_message.Message):
     IDLE_TIMEOUT_US_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     UPDATE_KEYS_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
     spark_sql: _builtins.str
     """Spark SQL over the views named by `inputs`."""
     output_mode: _builtins.str
@@ -574,7 +575,9 @@ class ComputeFragment(_message.Message):
     idle_timeout_us: _builtins.int
     """A source silent for so long no longer holds back the others, in microseconds; 0 for never."""
     start: _builtins.str
-    """Where topics are read from at the first start: earliest, latest, or microseconds since 1970."""
+    """Where topics are read from at the first start: earliest, latest, or microseconds since 1970. Empty: where the option
+    `start` of each source says.
+    """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComputeInput]:
         """What it reads."""
@@ -595,6 +598,12 @@ class ComputeFragment(_message.Message):
     def update_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """With output mode update: the columns that say which earlier row a row replaces."""
 
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.TopicStart]:
+        """In what agents and engines are given: where to begin in topics that are read from their end, if that was found
+        already. Never in the plan as it was made: `Fragment.starts` is where it is kept.
+        """
+
     def __init__(
         self,
         *,
@@ -608,10 +617,11 @@ class ComputeFragment(_message.Message):
         idle_timeout_us: _builtins.int = ...,
         start: _builtins.str = ...,
         update_keys: _abc.Iterable[_builtins.str] | None = ...,
+        starts: _abc.Iterable[_resources_pb2.TopicStart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout_us", b"idle_timeout_us", "inputs", b"inputs", "output", b"output", "output_mode", b"output_mode", "spark_conf", b"spark_conf", "spark_sql", b"spark_sql", "start", b"start", "stateful", b"stateful", "target", b"target", "update_keys", b"update_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout_us", b"idle_timeout_us", "inputs", b"inputs", "output", b"output", "output_mode", b"output_mode", "spark_conf", b"spark_conf", "spark_sql", b"spark_sql", "start", b"start", "starts", b"starts", "stateful", b"stateful", "target", b"target", "update_keys", b"update_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -886,12 +896,33 @@ class EdgePlan(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KafkaEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ORDINAL_FIELD_NUMBER: _builtins.int
     FROM_FRAGMENT_FIELD_NUMBER: _builtins.int
     TO_FRAGMENT_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     LEADER_FRAGMENT_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    KAFKA_FIELD_NUMBER: _builtins.int
     ordinal: _builtins.int
     """1, 2, 3, ..."""
     from_fragment: _builtins.int
@@ -901,10 +932,16 @@ class EdgePlan(_message.Message):
     leader_fragment: _builtins.int
     """Ordinal of the fragment whose agent leads it: the one at its node-local end."""
     durability: _builtins.str
-    """WAL or OBJECT, as DESIGN says for edges."""
+    """WAL or OBJECT, as DESIGN says for edges. Of an edge on Kafka only the error rows beside it are kept so."""
     @_builtins.property
     def schema(self) -> _resources_pb2.Schema:
         """Its columns."""
+
+    @_builtins.property
+    def kafka(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Where the query puts its edges on Kafka: how the cluster is reached, as the options of a KAFKA source say it. The topic
+        is the query's own, under the name that it would have in the log. Empty for an edge in the log.
+        """
 
     def __init__(
         self,
@@ -915,10 +952,11 @@ class EdgePlan(_message.Message):
         schema: _resources_pb2.Schema | None = ...,
         leader_fragment: _builtins.int = ...,
         durability: _builtins.str = ...,
+        kafka: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "from_fragment", b"from_fragment", "leader_fragment", b"leader_fragment", "ordinal", b"ordinal", "schema", b"schema", "to_fragment", b"to_fragment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "from_fragment", b"from_fragment", "kafka", b"kafka", "leader_fragment", b"leader_fragment", "ordinal", b"ordinal", "schema", b"schema", "to_fragment", b"to_fragment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1083,6 +1083,7 @@ class Fragment(_message.Message):
     QUERY_UID_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
     uid: _builtins.str
     """Given by the coordinator; the identity under which its state is kept, whatever the epoch."""
     query: _builtins.str
@@ -1119,6 +1120,13 @@ class Fragment(_message.Message):
         revision and is never part of a watch.
         """
 
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicStart]:
+        """Where it begins to read those of its topics that it reads from their end (`start = latest`): found when it was first
+        started, and never changed after. What is acknowledged to a producer once this is set is read, whenever Spark begins.
+        Empty until then, and where it has no such topic.
+        """
+
     def __init__(
         self,
         *,
@@ -1138,14 +1146,47 @@ class Fragment(_message.Message):
         query_uid: _builtins.str = ...,
         progress: Global___FragmentProgress | None = ...,
         waiting: _builtins.str = ...,
+        starts: _abc.Iterable[Global___TopicStart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "progress", b"progress", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "state", b"state", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "attempts", b"attempts", "epoch", b"epoch", "kind", b"kind", "last_error", b"last_error", "node_local", b"node_local", "ordinal", b"ordinal", "progress", b"progress", "query", b"query", "query_uid", b"query_uid", "revision", b"revision", "slots", b"slots", "slots_held", b"slots_held", "starts", b"starts", "state", b"state", "uid", b"uid", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Fragment: _TypeAlias = Fragment  # noqa: Y015
+
+@_typing.final
+class TopicStart(_message.Message):
+    """Where a query begins to read a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHYSICAL_SOURCE_FIELD_NUMBER: _builtins.int
+    TOPIC_UID_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    physical_source: _builtins.str
+    """The physical source."""
+    topic_uid: _builtins.str
+    """Uid of the topic where it is a native one: one of the same name that is created later is another. Empty for KAFKA."""
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The first offset that is read, by partition. Partitions that the topic gets later are read from their beginning."""
+
+    def __init__(
+        self,
+        *,
+        physical_source: _builtins.str = ...,
+        topic_uid: _builtins.str = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "physical_source", b"physical_source", "topic_uid", b"topic_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicStart: _TypeAlias = TopicStart  # noqa: Y015
 
 @_typing.final
 class FragmentProgress(_message.Message):

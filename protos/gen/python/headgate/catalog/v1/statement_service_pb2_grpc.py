@@ -54,7 +54,8 @@ class StatementServiceServicer:
     def ExecuteStatement(self, request, context):
         """Executes statements separated by ';' in order. Stops at the first that fails: `results` then holds those that were
         done, and `failure` what stopped it. Where the very first fails, or the text cannot be parsed at all, the call
-        itself fails and nothing was done.
+        itself fails and nothing was done. A retry with the same `request_id` goes on at the statement that failed: those
+        before it are not done again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,8 @@ class StatementServiceStub:
     ExecuteStatement: _grpc.UnaryUnaryMultiCallable[_statement_service_pb2.ExecuteStatementRequest, _statement_service_pb2.ExecuteStatementResponse]
     """Executes statements separated by ';' in order. Stops at the first that fails: `results` then holds those that were
     done, and `failure` what stopped it. Where the very first fails, or the text cannot be parsed at all, the call
-    itself fails and nothing was done.
+    itself fails and nothing was done. A retry with the same `request_id` goes on at the statement that failed: those
+    before it are not done again.
     """
     ApplyBundle: _grpc.UnaryUnaryMultiCallable[_statement_service_pb2.ApplyBundleRequest, _statement_service_pb2.ApplyBundleResponse]
     """Applies all items in order in one transaction, or none. A failure names the item. A name dropped and created again
@@ -52,7 +53,8 @@ class StatementServiceAsyncStub(StatementServiceStub):
     ExecuteStatement: _aio.UnaryUnaryMultiCallable[_statement_service_pb2.ExecuteStatementRequest, _statement_service_pb2.ExecuteStatementResponse]  # type: ignore[assignment]
     """Executes statements separated by ';' in order. Stops at the first that fails: `results` then holds those that were
     done, and `failure` what stopped it. Where the very first fails, or the text cannot be parsed at all, the call
-    itself fails and nothing was done.
+    itself fails and nothing was done. A retry with the same `request_id` goes on at the statement that failed: those
+    before it are not done again.
     """
     ApplyBundle: _aio.UnaryUnaryMultiCallable[_statement_service_pb2.ApplyBundleRequest, _statement_service_pb2.ApplyBundleResponse]  # type: ignore[assignment]
     """Applies all items in order in one transaction, or none. A failure names the item. A name dropped and created again
@@ -71,7 +73,8 @@ class StatementServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_statement_service_pb2.ExecuteStatementResponse, _abc.Awaitable[_statement_service_pb2.ExecuteStatementResponse]]:
         """Executes statements separated by ';' in order. Stops at the first that fails: `results` then holds those that were
         done, and `failure` what stopped it. Where the very first fails, or the text cannot be parsed at all, the call
-        itself fails and nothing was done.
+        itself fails and nothing was done. A retry with the same `request_id` goes on at the statement that failed: those
+        before it are not done again.
         """
 
     @_abc_1.abstractmethod

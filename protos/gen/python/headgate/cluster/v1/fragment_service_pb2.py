@@ -28,7 +28,7 @@ from headgate.catalog.v1 import plan_pb2 as headgate_dot_catalog_dot_v1_dot_plan
 from headgate.catalog.v1 import resources_pb2 as headgate_dot_catalog_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*headgate/cluster/v1/fragment_service.proto\x12\x13headgate.cluster.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eheadgate/catalog/v1/plan.proto\x1a#headgate/catalog/v1/resources.proto\"5\n\x07\x43ommand\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x1c\n\x0bincarnation\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@\"4\n\x0b\x46ragmentRef\x12\x16\n\x03uid\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"\x9b\x03\n\x17RegisterFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12\r\n\x05query\x18\x03 \x01(\t\x12\x11\n\tquery_uid\x18\x04 \x01(\t\x12/\n\x04plan\x18\x05 \x01(\x0b\x32!.headgate.catalog.v1.FragmentPlan\x12,\n\x05\x65\x64ges\x18\x06 \x03(\x0b\x32\x1d.headgate.catalog.v1.EdgePlan\x12.\n\x06topics\x18\x07 \x03(\x0b\x32\x1e.headgate.cluster.v1.EdgeTopic\x12.\n\x06\x65rrors\x18\x08 \x01(\x0b\x32\x1e.headgate.cluster.v1.EdgeTopic\x12,\n\x04mode\x18\t \x01(\x0e\x32\x1e.headgate.catalog.v1.QueryMode\"o\n\tEdgeTopic\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\r\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\ttopic_uid\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\"\x1a\n\x18RegisterFragmentResponse\"\x89\x01\n\x14StartFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\"\x17\n\x15StartFragmentResponse\"\xb5\x01\n\x13StopFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12+\n\x04mode\x18\x03 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopMode\"\x16\n\x14StopFragmentResponse\"\xa0\x01\n\x19UnregisterFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12\x10\n\x08\x66or_good\x18\x03 \x01(\x08\"\x1c\n\x1aUnregisterFragmentResponse\"X\n\x10GetStatusRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12\r\n\x05since\x18\x02 \x01(\x04\"\xed\x01\n\x11GetStatusResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\x12\x36\n\tfragments\x18\x04 \x03(\x0b\x32#.headgate.cluster.v1.FragmentStatus\x12\x11\n\tforgotten\x18\x05 \x03(\t\x12\x36\n\tresources\x18\x06 \x01(\x0b\x32#.headgate.catalog.v1.AgentResources\x12\x12\n\nslots_used\x18\x07 \x01(\r\x12\r\n\x05\x61gent\x18\x08 \x01(\t\"\xf9\x01\n\x0e\x46ragmentStatus\x12\x32\n\x08\x66ragment\x18\x01 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRef\x12\x11\n\tquery_uid\x18\x02 \x01(\t\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.FragmentState\x12\x31\n\x05\x65rror\x18\x04 \x01(\x0b\x32\".headgate.cluster.v1.FragmentError\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07waiting\x18\x06 \x01(\t\"C\n\rFragmentError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttransient\x18\x03 \x01(\x08\x32\xa2\x04\n\x0f\x46ragmentService\x12o\n\x10RegisterFragment\x12,.headgate.cluster.v1.RegisterFragmentRequest\x1a-.headgate.cluster.v1.RegisterFragmentResponse\x12\x66\n\rStartFragment\x12).headgate.cluster.v1.StartFragmentRequest\x1a*.headgate.cluster.v1.StartFragmentResponse\x12\x63\n\x0cStopFragment\x12(.headgate.cluster.v1.StopFragmentRequest\x1a).headgate.cluster.v1.StopFragmentResponse\x12u\n\x12UnregisterFragment\x12..headgate.cluster.v1.UnregisterFragmentRequest\x1a/.headgate.cluster.v1.UnregisterFragmentResponse\x12Z\n\tGetStatus\x12%.headgate.cluster.v1.GetStatusRequest\x1a&.headgate.cluster.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*headgate/cluster/v1/fragment_service.proto\x12\x13headgate.cluster.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eheadgate/catalog/v1/plan.proto\x1a#headgate/catalog/v1/resources.proto\"5\n\x07\x43ommand\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x1c\n\x0bincarnation\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@\"4\n\x0b\x46ragmentRef\x12\x16\n\x03uid\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"\x9b\x03\n\x17RegisterFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12\r\n\x05query\x18\x03 \x01(\t\x12\x11\n\tquery_uid\x18\x04 \x01(\t\x12/\n\x04plan\x18\x05 \x01(\x0b\x32!.headgate.catalog.v1.FragmentPlan\x12,\n\x05\x65\x64ges\x18\x06 \x03(\x0b\x32\x1d.headgate.catalog.v1.EdgePlan\x12.\n\x06topics\x18\x07 \x03(\x0b\x32\x1e.headgate.cluster.v1.EdgeTopic\x12.\n\x06\x65rrors\x18\x08 \x01(\x0b\x32\x1e.headgate.cluster.v1.EdgeTopic\x12,\n\x04mode\x18\t \x01(\x0e\x32\x1e.headgate.catalog.v1.QueryMode\"\xd7\x01\n\tEdgeTopic\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\r\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\ttopic_uid\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x38\n\x05kafka\x18\x07 \x03(\x0b\x32).headgate.cluster.v1.EdgeTopic.KafkaEntry\x1a,\n\nKafkaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1a\n\x18RegisterFragmentResponse\"\x89\x01\n\x14StartFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\"\x17\n\x15StartFragmentResponse\"\xb5\x01\n\x13StopFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12+\n\x04mode\x18\x03 \x01(\x0e\x32\x1d.headgate.catalog.v1.StopMode\"\x16\n\x14StopFragmentResponse\"\xa0\x01\n\x19UnregisterFragmentRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12:\n\x08\x66ragment\x18\x02 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRefB\x06\xbaH\x03\xc8\x01\x01\x12\x10\n\x08\x66or_good\x18\x03 \x01(\x08\"\x1c\n\x1aUnregisterFragmentResponse\"X\n\x10GetStatusRequest\x12\x35\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x1c.headgate.cluster.v1.CommandB\x06\xbaH\x03\xc8\x01\x01\x12\r\n\x05since\x18\x02 \x01(\x04\"\xed\x01\n\x11GetStatusResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\x12\x36\n\tfragments\x18\x04 \x03(\x0b\x32#.headgate.cluster.v1.FragmentStatus\x12\x11\n\tforgotten\x18\x05 \x03(\t\x12\x36\n\tresources\x18\x06 \x01(\x0b\x32#.headgate.catalog.v1.AgentResources\x12\x12\n\nslots_used\x18\x07 \x01(\r\x12\r\n\x05\x61gent\x18\x08 \x01(\t\"\xb2\x02\n\x0e\x46ragmentStatus\x12\x32\n\x08\x66ragment\x18\x01 \x01(\x0b\x32 .headgate.cluster.v1.FragmentRef\x12\x11\n\tquery_uid\x18\x02 \x01(\t\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".headgate.catalog.v1.FragmentState\x12\x31\n\x05\x65rror\x18\x04 \x01(\x0b\x32\".headgate.cluster.v1.FragmentError\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07waiting\x18\x06 \x01(\t\x12\x37\n\x08progress\x18\x07 \x01(\x0b\x32%.headgate.catalog.v1.FragmentProgress\"C\n\rFragmentError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttransient\x18\x03 \x01(\x08\x32\xa2\x04\n\x0f\x46ragmentService\x12o\n\x10RegisterFragment\x12,.headgate.cluster.v1.RegisterFragmentRequest\x1a-.headgate.cluster.v1.RegisterFragmentResponse\x12\x66\n\rStartFragment\x12).headgate.cluster.v1.StartFragmentRequest\x1a*.headgate.cluster.v1.StartFragmentResponse\x12\x63\n\x0cStopFragment\x12(.headgate.cluster.v1.StopFragmentRequest\x1a).headgate.cluster.v1.StopFragmentResponse\x12u\n\x12UnregisterFragment\x12..headgate.cluster.v1.UnregisterFragmentRequest\x1a/.headgate.cluster.v1.UnregisterFragmentResponse\x12Z\n\tGetStatus\x12%.headgate.cluster.v1.GetStatusRequest\x1a&.headgate.cluster.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERFRAGMENTREQUEST'].fields_by_name['command']._serialized_options = b'\272H\003\310\001\001'
   _globals['_REGISTERFRAGMENTREQUEST'].fields_by_name['fragment']._loaded_options = None
   _globals['_REGISTERFRAGMENTREQUEST'].fields_by_name['fragment']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_EDGETOPIC_KAFKAENTRY']._loaded_options = None
+  _globals['_EDGETOPIC_KAFKAENTRY']._serialized_options = b'8\001'
   _globals['_STARTFRAGMENTREQUEST'].fields_by_name['command']._loaded_options = None
   _globals['_STARTFRAGMENTREQUEST'].fields_by_name['command']._serialized_options = b'\272H\003\310\001\001'
   _globals['_STARTFRAGMENTREQUEST'].fields_by_name['fragment']._loaded_options = None
@@ -63,30 +65,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRAGMENTREF']._serialized_end=305
   _globals['_REGISTERFRAGMENTREQUEST']._serialized_start=308
   _globals['_REGISTERFRAGMENTREQUEST']._serialized_end=719
-  _globals['_EDGETOPIC']._serialized_start=721
-  _globals['_EDGETOPIC']._serialized_end=832
-  _globals['_REGISTERFRAGMENTRESPONSE']._serialized_start=834
-  _globals['_REGISTERFRAGMENTRESPONSE']._serialized_end=860
-  _globals['_STARTFRAGMENTREQUEST']._serialized_start=863
-  _globals['_STARTFRAGMENTREQUEST']._serialized_end=1000
-  _globals['_STARTFRAGMENTRESPONSE']._serialized_start=1002
-  _globals['_STARTFRAGMENTRESPONSE']._serialized_end=1025
-  _globals['_STOPFRAGMENTREQUEST']._serialized_start=1028
-  _globals['_STOPFRAGMENTREQUEST']._serialized_end=1209
-  _globals['_STOPFRAGMENTRESPONSE']._serialized_start=1211
-  _globals['_STOPFRAGMENTRESPONSE']._serialized_end=1233
-  _globals['_UNREGISTERFRAGMENTREQUEST']._serialized_start=1236
-  _globals['_UNREGISTERFRAGMENTREQUEST']._serialized_end=1396
-  _globals['_UNREGISTERFRAGMENTRESPONSE']._serialized_start=1398
-  _globals['_UNREGISTERFRAGMENTRESPONSE']._serialized_end=1426
-  _globals['_GETSTATUSREQUEST']._serialized_start=1428
-  _globals['_GETSTATUSREQUEST']._serialized_end=1516
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1519
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1756
-  _globals['_FRAGMENTSTATUS']._serialized_start=1759
-  _globals['_FRAGMENTSTATUS']._serialized_end=2008
-  _globals['_FRAGMENTERROR']._serialized_start=2010
-  _globals['_FRAGMENTERROR']._serialized_end=2077
-  _globals['_FRAGMENTSERVICE']._serialized_start=2080
-  _globals['_FRAGMENTSERVICE']._serialized_end=2626
+  _globals['_EDGETOPIC']._serialized_start=722
+  _globals['_EDGETOPIC']._serialized_end=937
+  _globals['_EDGETOPIC_KAFKAENTRY']._serialized_start=893
+  _globals['_EDGETOPIC_KAFKAENTRY']._serialized_end=937
+  _globals['_REGISTERFRAGMENTRESPONSE']._serialized_start=939
+  _globals['_REGISTERFRAGMENTRESPONSE']._serialized_end=965
+  _globals['_STARTFRAGMENTREQUEST']._serialized_start=968
+  _globals['_STARTFRAGMENTREQUEST']._serialized_end=1105
+  _globals['_STARTFRAGMENTRESPONSE']._serialized_start=1107
+  _globals['_STARTFRAGMENTRESPONSE']._serialized_end=1130
+  _globals['_STOPFRAGMENTREQUEST']._serialized_start=1133
+  _globals['_STOPFRAGMENTREQUEST']._serialized_end=1314
+  _globals['_STOPFRAGMENTRESPONSE']._serialized_start=1316
+  _globals['_STOPFRAGMENTRESPONSE']._serialized_end=1338
+  _globals['_UNREGISTERFRAGMENTREQUEST']._serialized_start=1341
+  _globals['_UNREGISTERFRAGMENTREQUEST']._serialized_end=1501
+  _globals['_UNREGISTERFRAGMENTRESPONSE']._serialized_start=1503
+  _globals['_UNREGISTERFRAGMENTRESPONSE']._serialized_end=1531
+  _globals['_GETSTATUSREQUEST']._serialized_start=1533
+  _globals['_GETSTATUSREQUEST']._serialized_end=1621
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1624
+  _globals['_GETSTATUSRESPONSE']._serialized_end=1861
+  _globals['_FRAGMENTSTATUS']._serialized_start=1864
+  _globals['_FRAGMENTSTATUS']._serialized_end=2170
+  _globals['_FRAGMENTERROR']._serialized_start=2172
+  _globals['_FRAGMENTERROR']._serialized_end=2239
+  _globals['_FRAGMENTSERVICE']._serialized_start=2242
+  _globals['_FRAGMENTSERVICE']._serialized_end=2788
 # @@protoc_insertion_point(module_scope)

@@ -147,12 +147,33 @@ class EdgeTopic(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KafkaEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     EDGE_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_UID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    KAFKA_FIELD_NUMBER: _builtins.int
     edge: _builtins.int
     """Ordinal of the edge in the plan; 0 for a topic of error rows."""
     topic: _builtins.str
@@ -165,6 +186,12 @@ class EdgeTopic(_message.Message):
     """The agent that leads it."""
     address: _builtins.str
     """Where that agent is reached."""
+    @_builtins.property
+    def kafka(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Where the topic is one of a Kafka cluster: how that is reached. It then has no uid and no leader here, and is made by
+        the agent at the edge's node-local end.
+        """
+
     def __init__(
         self,
         *,
@@ -174,10 +201,11 @@ class EdgeTopic(_message.Message):
         partitions: _builtins.int = ...,
         agent: _builtins.str = ...,
         address: _builtins.str = ...,
+        kafka: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agent", b"agent", "edge", b"edge", "partitions", b"partitions", "topic", b"topic", "topic_uid", b"topic_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agent", b"agent", "edge", b"edge", "kafka", b"kafka", "partitions", b"partitions", "topic", b"topic", "topic_uid", b"topic_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,6 +475,7 @@ class FragmentStatus(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     query_uid: _builtins.str
     """The uid of its query."""
     state: _resources_pb2.FragmentState.ValueType
@@ -465,6 +494,10 @@ class FragmentStatus(_message.Message):
     def since(self) -> _timestamp_pb2.Timestamp:
         """Since when it is in that state, by the agent's clock."""
 
+    @_builtins.property
+    def progress(self) -> _resources_pb2.FragmentProgress:
+        """How it had done when it ended, in this process; not set while it runs, nor where nobody counted."""
+
     def __init__(
         self,
         *,
@@ -474,10 +507,11 @@ class FragmentStatus(_message.Message):
         error: Global___FragmentError | None = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         waiting: _builtins.str = ...,
+        progress: _resources_pb2.FragmentProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "progress", b"progress", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "query_uid", b"query_uid", "since", b"since", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fragment", b"fragment", "progress", b"progress", "query_uid", b"query_uid", "since", b"since", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

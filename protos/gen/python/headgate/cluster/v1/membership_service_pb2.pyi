@@ -324,6 +324,62 @@ class FindFragmentsResponse(_message.Message):
 Global___FindFragmentsResponse: _TypeAlias = FindFragmentsResponse  # noqa: Y015
 
 @_typing.final
+class KeepStartsRequest(_message.Message):
+    """What KeepStarts takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """The fragment's uid."""
+    epoch: _builtins.int
+    """The epoch of the run."""
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.TopicStart]:
+        """Where it would begin, by physical source."""
+
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        starts: _abc.Iterable[_resources_pb2.TopicStart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "starts", b"starts", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepStartsRequest: _TypeAlias = KeepStartsRequest  # noqa: Y015
+
+@_typing.final
+class KeepStartsResponse(_message.Message):
+    """What KeepStarts answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.TopicStart]:
+        """Where it begins, for all its runs."""
+
+    def __init__(
+        self,
+        *,
+        starts: _abc.Iterable[_resources_pb2.TopicStart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepStartsResponse: _TypeAlias = KeepStartsResponse  # noqa: Y015
+
+@_typing.final
 class RenewSessionResponse(_message.Message):
     """What RenewSession answers."""
 

@@ -55,6 +55,11 @@ class MembershipServiceStub:
                 request_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.SerializeToString,
                 response_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.FromString,
                 _registered_method=True)
+        self.KeepStarts = channel.unary_unary(
+                '/headgate.cluster.v1.MembershipService/KeepStarts',
+                request_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsRequest.SerializeToString,
+                response_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsResponse.FromString,
+                _registered_method=True)
 
 
 class MembershipServiceServicer:
@@ -93,6 +98,14 @@ class MembershipServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KeepStarts(self, request, context):
+        """Keeps where a fragment begins to read its topics, once: answers what is kept, which is what the first caller said,
+        whoever asks. To be called before anything is read. STALE_RUN if the run is not the fragment's current one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MembershipServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -115,6 +128,11 @@ def add_MembershipServiceServicer_to_server(servicer, server):
                     servicer.FindFragments,
                     request_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.FromString,
                     response_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.SerializeToString,
+            ),
+            'KeepStarts': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepStarts,
+                    request_deserializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsRequest.FromString,
+                    response_serializer=headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -226,6 +244,33 @@ class MembershipService:
             '/headgate.cluster.v1.MembershipService/FindFragments',
             headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsRequest.SerializeToString,
             headgate_dot_cluster_dot_v1_dot_membership__service__pb2.FindFragmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepStarts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headgate.cluster.v1.MembershipService/KeepStarts',
+            headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsRequest.SerializeToString,
+            headgate_dot_cluster_dot_v1_dot_membership__service__pb2.KeepStartsResponse.FromString,
             options,
             channel_credentials,
             insecure,

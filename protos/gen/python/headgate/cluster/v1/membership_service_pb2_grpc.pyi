@@ -47,6 +47,10 @@ class MembershipServiceStub:
     """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
     does not have may not: what agents have kept of them can go.
     """
+    KeepStarts: _grpc.UnaryUnaryMultiCallable[_membership_service_pb2.KeepStartsRequest, _membership_service_pb2.KeepStartsResponse]
+    """Keeps where a fragment begins to read its topics, once: answers what is kept, which is what the first caller said,
+    whoever asks. To be called before anything is read. STALE_RUN if the run is not the fragment's current one.
+    """
 
 @_typing.type_check_only
 class MembershipServiceAsyncStub(MembershipServiceStub):
@@ -66,6 +70,10 @@ class MembershipServiceAsyncStub(MembershipServiceStub):
     FindFragments: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.FindFragmentsRequest, _membership_service_pb2.FindFragmentsResponse]  # type: ignore[assignment]
     """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
     does not have may not: what agents have kept of them can go.
+    """
+    KeepStarts: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.KeepStartsRequest, _membership_service_pb2.KeepStartsResponse]  # type: ignore[assignment]
+    """Keeps where a fragment begins to read its topics, once: answers what is kept, which is what the first caller said,
+    whoever asks. To be called before anything is read. STALE_RUN if the run is not the fragment's current one.
     """
 
 class MembershipServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -107,6 +115,16 @@ class MembershipServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_membership_service_pb2.FindFragmentsResponse, _abc.Awaitable[_membership_service_pb2.FindFragmentsResponse]]:
         """Says which fragments may still run. Those of ended queries, which are never started again, and those that the catalog
         does not have may not: what agents have kept of them can go.
+        """
+
+    @_abc_1.abstractmethod
+    def KeepStarts(
+        self,
+        request: _membership_service_pb2.KeepStartsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_membership_service_pb2.KeepStartsResponse, _abc.Awaitable[_membership_service_pb2.KeepStartsResponse]]:
+        """Keeps where a fragment begins to read its topics, once: answers what is kept, which is what the first caller said,
+        whoever asks. To be called before anything is read. STALE_RUN if the run is not the fragment's current one.
         """
 
 def add_MembershipServiceServicer_to_server(servicer: MembershipServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

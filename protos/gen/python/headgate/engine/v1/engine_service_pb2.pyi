@@ -227,6 +227,60 @@ class EdgeAccess(_message.Message):
 Global___EdgeAccess: _TypeAlias = EdgeAccess  # noqa: Y015
 
 @_typing.final
+class KafkaEdge(_message.Message):
+    """An edge on Kafka: a topic of the query's own in a Kafka cluster, with one partition. Records without a key are rows, each
+    an Arrow IPC stream; the others say where the writer is, and `headgate.end` that nothing follows.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    EDGE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    edge: _builtins.int
+    """Ordinal of the edge in the plan."""
+    topic: _builtins.str
+    """Name of the topic. Whoever is at the node-local end of the edge makes it; a run waits until it is there."""
+    @_builtins.property
+    def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Options as of a KAFKA source: `bootstrap_servers`, and how to log in."""
+
+    def __init__(
+        self,
+        *,
+        edge: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "options", b"options", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KafkaEdge: _TypeAlias = KafkaEdge  # noqa: Y015
+
+@_typing.final
 class TopicAccess(_message.Message):
     """Where the records of a native topic are read."""
 
@@ -365,6 +419,8 @@ class StartFragmentRequest(_message.Message):
     KAFKA_BOOTSTRAP_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_S3_FIELD_NUMBER: _builtins.int
+    KAFKA_INPUTS_FIELD_NUMBER: _builtins.int
+    KAFKA_OUTPUT_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """Name of the query, for logs and Spark's pages."""
     checkpoint: _builtins.str
@@ -387,7 +443,7 @@ class StartFragmentRequest(_message.Message):
 
     @_builtins.property
     def output(self) -> Global___EdgeAccess:
-        """The edge that it writes; unset where `plan.target` says where results go."""
+        """The edge that it writes; unset where `plan.target` or `kafka_output` says where results go."""
 
     @_builtins.property
     def errors(self) -> Global___EdgeAccess:
@@ -407,6 +463,14 @@ class StartFragmentRequest(_message.Message):
     def checkpoint_s3(self) -> Global___S3Access:
         """How the checkpoint is reached where it is in S3, for all that the engine is not configured with itself."""
 
+    @_builtins.property
+    def kafka_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___KafkaEdge]:
+        """Edges on Kafka that it reads. What it has read is deleted there."""
+
+    @_builtins.property
+    def kafka_output(self) -> Global___KafkaEdge:
+        """The edge on Kafka that it writes, instead of `output`; rows may come twice after a crash."""
+
     def __init__(
         self,
         *,
@@ -421,10 +485,12 @@ class StartFragmentRequest(_message.Message):
         kafka_bootstrap: _builtins.str = ...,
         topics: _abc.Iterable[Global___TopicAccess] | None = ...,
         checkpoint_s3: Global___S3Access | None = ...,
+        kafka_inputs: _abc.Iterable[Global___KafkaEdge] | None = ...,
+        kafka_output: Global___KafkaEdge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "output", b"output", "plan", b"plan", "run", b"run", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "kafka_output", b"kafka_output", "output", b"output", "plan", b"plan", "run", b"run", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_s3", b"checkpoint_s3", "errors", b"errors", "inputs", b"inputs", "kafka_bootstrap", b"kafka_bootstrap", "kafka_inputs", b"kafka_inputs", "kafka_output", b"kafka_output", "output", b"output", "plan", b"plan", "query", b"query", "run", b"run", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -720,10 +786,13 @@ class Run(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """Name of the query."""
     state: Global___RunState.ValueType
     """Where it is in its life."""
+    waiting: _builtins.str
+    """While it is STARTING: what it waits for, where that takes longer than a moment."""
     @_builtins.property
     def ref(self) -> Global___RunRef:
         """Which one."""
@@ -749,10 +818,11 @@ class Run(_message.Message):
         error: Global___RunError | None = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         progress: Global___RunProgress | None = ...,
+        waiting: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "progress", b"progress", "ref", b"ref", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "progress", b"progress", "query", b"query", "ref", b"ref", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "progress", b"progress", "query", b"query", "ref", b"ref", "since", b"since", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -832,9 +902,9 @@ class RunProgress(_message.Message):
     state_bytes: _builtins.int
     """Memory that state takes."""
     rows_late: _builtins.int
-    """Rows that came too late and were dropped, by this run."""
+    """Rows that came too late and were dropped, by this run and those of the fragment before it."""
     bad_records: _builtins.int
-    """Records that could not be decoded, by this run."""
+    """Records that could not be decoded, by this run and those of the fragment before it."""
     @_builtins.property
     def batch_time(self) -> _duration_pb2.Duration:
         """How long the last batch took."""

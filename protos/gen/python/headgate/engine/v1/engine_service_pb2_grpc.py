@@ -98,8 +98,8 @@ class EngineServiceServicer:
 
     def StopFragment(self, request, context):
         """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
-        end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
-        is STOPPED already.
+        end or not, and its topics up to this moment (in real time only what has been read). Answers when it is accepted; the
+        run ends STOPPED. A run that is not there is STOPPED already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,8 +44,8 @@ class EngineServiceStub:
     """
     StopFragment: _grpc.UnaryUnaryMultiCallable[_engine_service_pb2.StopFragmentRequest, _engine_service_pb2.StopFragmentResponse]
     """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
-    end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
-    is STOPPED already.
+    end or not, and its topics up to this moment (in real time only what has been read). Answers when it is accepted; the
+    run ends STOPPED. A run that is not there is STOPPED already.
     """
     GetFragment: _grpc.UnaryUnaryMultiCallable[_engine_service_pb2.GetFragmentRequest, _engine_service_pb2.GetFragmentResponse]
     """Answers one run, or RUN_NOT_FOUND."""
@@ -78,8 +78,8 @@ class EngineServiceAsyncStub(EngineServiceStub):
     """
     StopFragment: _aio.UnaryUnaryMultiCallable[_engine_service_pb2.StopFragmentRequest, _engine_service_pb2.StopFragmentResponse]  # type: ignore[assignment]
     """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
-    end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
-    is STOPPED already.
+    end or not, and its topics up to this moment (in real time only what has been read). Answers when it is accepted; the
+    run ends STOPPED. A run that is not there is STOPPED already.
     """
     GetFragment: _aio.UnaryUnaryMultiCallable[_engine_service_pb2.GetFragmentRequest, _engine_service_pb2.GetFragmentResponse]  # type: ignore[assignment]
     """Answers one run, or RUN_NOT_FOUND."""
@@ -121,8 +121,8 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_engine_service_pb2.StopFragmentResponse, _abc.Awaitable[_engine_service_pb2.StopFragmentResponse]]:
         """Stops a run: hard at once, soft after all that is in flight has been emitted: what its edges hold, whether they have an
-        end or not, and its topics up to this moment. Answers when it is accepted; the run ends STOPPED. A run that is not there
-        is STOPPED already.
+        end or not, and its topics up to this moment (in real time only what has been read). Answers when it is accepted; the
+        run ends STOPPED. A run that is not there is STOPPED already.
         """
 
     @_abc_1.abstractmethod

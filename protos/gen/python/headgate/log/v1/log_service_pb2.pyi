@@ -712,13 +712,13 @@ class ProducedPart(_message.Message):
     log_start: _builtins.int
     """First offset still there."""
     error_reason: _builtins.str
-    """Reason of the error; empty if it was stored."""
+    """Reason of the error; empty if it was stored. With RECORDS_UNCERTAIN it may be stored, with any other it is not."""
     error_message: _builtins.str
     """The error for a person."""
     leader: _builtins.str
-    """With NOT_LEADER: the agent that leads, if that is known."""
+    """With NOT_LEADER and RECORDS_UNCERTAIN: the agent that leads, if that is known."""
     leader_address: _builtins.str
-    """With NOT_LEADER: where that agent is called."""
+    """With NOT_LEADER and RECORDS_UNCERTAIN: where that agent is called."""
     def __init__(
         self,
         *,

@@ -107,7 +107,8 @@ class LogServiceServicer:
     def ProduceRecords(self, request, context):
         """Appends records. Each goes to the partition that is given, or to that of its key (the same as the Java client would
         choose), or, without a key, all to one of the agent's choice. Answers when all are as durable as the topic promises.
-        Atomic for each partition, not across them.
+        Atomic for each partition, not across them. Each is stored once for each call that is answered; a call that fails
+        with RECORDS_UNCERTAIN, or is not answered, may have stored them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,8 @@ class LogServiceStub:
     ProduceRecords: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ProduceRecordsRequest, _log_service_pb2.ProduceRecordsResponse]
     """Appends records. Each goes to the partition that is given, or to that of its key (the same as the Java client would
     choose), or, without a key, all to one of the agent's choice. Answers when all are as durable as the topic promises.
-    Atomic for each partition, not across them.
+    Atomic for each partition, not across them. Each is stored once for each call that is answered; a call that fails
+    with RECORDS_UNCERTAIN, or is not answered, may have stored them.
     """
     FetchRecords: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.FetchRecordsRequest, _log_service_pb2.FetchRecordsResponse]
     """Reads records of one partition from an offset on, and waits for the first if there is none."""
@@ -80,7 +81,8 @@ class LogServiceAsyncStub(LogServiceStub):
     ProduceRecords: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ProduceRecordsRequest, _log_service_pb2.ProduceRecordsResponse]  # type: ignore[assignment]
     """Appends records. Each goes to the partition that is given, or to that of its key (the same as the Java client would
     choose), or, without a key, all to one of the agent's choice. Answers when all are as durable as the topic promises.
-    Atomic for each partition, not across them.
+    Atomic for each partition, not across them. Each is stored once for each call that is answered; a call that fails
+    with RECORDS_UNCERTAIN, or is not answered, may have stored them.
     """
     FetchRecords: _aio.UnaryUnaryMultiCallable[_log_service_pb2.FetchRecordsRequest, _log_service_pb2.FetchRecordsResponse]  # type: ignore[assignment]
     """Reads records of one partition from an offset on, and waits for the first if there is none."""
@@ -122,7 +124,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_log_service_pb2.ProduceRecordsResponse, _abc.Awaitable[_log_service_pb2.ProduceRecordsResponse]]:
         """Appends records. Each goes to the partition that is given, or to that of its key (the same as the Java client would
         choose), or, without a key, all to one of the agent's choice. Answers when all are as durable as the topic promises.
-        Atomic for each partition, not across them.
+        Atomic for each partition, not across them. Each is stored once for each call that is answered; a call that fails
+        with RECORDS_UNCERTAIN, or is not answered, may have stored them.
         """
 
     @_abc_1.abstractmethod

@@ -330,6 +330,7 @@ class Partition(_message.Message):
     VOLUME_ID_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic, by name."""
     topic_uid: _builtins.str
@@ -348,6 +349,8 @@ class Partition(_message.Message):
     """
     revision: _builtins.int
     """Revision of its last change of leadership."""
+    internal: _builtins.bool
+    """Whether its topic is internal."""
     @_builtins.property
     def offsets(self) -> Global___PartitionOffsets:
         """Where its records begin and end. Only in answers of TopicService and LogMetadataService."""
@@ -364,10 +367,11 @@ class Partition(_message.Message):
         volume_id: _builtins.str = ...,
         offsets: Global___PartitionOffsets | None = ...,
         revision: _builtins.int = ...,
+        internal: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "leader", b"leader", "offsets", b"offsets", "revision", b"revision", "topic", b"topic", "topic_uid", b"topic_uid", "volume_id", b"volume_id", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "internal", b"internal", "leader", b"leader", "offsets", b"offsets", "revision", b"revision", "topic", b"topic", "topic_uid", b"topic_uid", "volume_id", b"volume_id", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

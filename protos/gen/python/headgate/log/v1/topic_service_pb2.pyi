@@ -337,12 +337,15 @@ class ListPartitionsRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    INCLUDE_INTERNAL_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Only those of this topic."""
     leader: _builtins.str
     """Only those led by this agent."""
+    include_internal: _builtins.bool
+    """Whether those of internal topics are listed too. Those of a topic that is named are in any case."""
     page_size: _builtins.int
     """How many at most; 1,000 if 0, 10,000 at most."""
     page_token: _builtins.str
@@ -352,12 +355,13 @@ class ListPartitionsRequest(_message.Message):
         *,
         topic: _builtins.str = ...,
         leader: _builtins.str = ...,
+        include_internal: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader", "page_size", b"page_size", "page_token", b"page_token", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_internal", b"include_internal", "leader", b"leader", "page_size", b"page_size", "page_token", b"page_token", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

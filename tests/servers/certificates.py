@@ -1,4 +1,4 @@
-"""Certificates for the tests here, made by the openssl command."""
+"""Certificates for tests, made by the openssl command."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def signed(folder: Path, name: str, by: Pair) -> Pair:
         *("-extfile", extensions, "-out", pair.certificate),
     )
     return pair
+
+
+def locked(key: Path, password: str) -> Path:
+    """The same key behind a password, as openssl does it unless told otherwise."""
+    found = key.with_suffix(".locked")
+    _openssl("pkcs8", "-topk8", "-in", key, "-out", found, "-passout", f"pass:{password}")
+    return found
 
 
 def _openssl(*arguments: str | Path) -> None:
