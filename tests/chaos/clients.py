@@ -88,16 +88,25 @@ class SteadyProducer:
             with self._lock:
                 sent = self._history.sent[self._place]
                 own = {name: count for name, count in sent.items() if name.startswith(f"{self._name}.")}
-                told = sum(one.producer in own for one in self._history.acknowledged[self._place].values())
+                answered = [
+                    *self._history.acknowledged[self._place].values(),
+                    *self._history.unplaced[self._place],
+                ]
+                told = sum(one.producer in own for one in answered)
             self.problems.append(
                 f"{self._name}: not everything was acknowledged within {seconds:.0f} s after healing: {told} of {own}; "
                 f"it heard last: {self._heard}; it told last:\n" + "\n".join([*self._told.lines][-SHOWN_LINES:])
             )
 
     def _run(self) -> None:
-        for life in itertools.count():
-            if self._send(f"{self._name}.{life}"):
-                return
+        try:
+            for life in itertools.count():
+                if self._send(f"{self._name}.{life}"):
+                    return
+        except Exception as error:
+            # One that died sends nothing, and all that it proves would be nothing.
+            self.problems.append(f"{self._name} died: {error!r}")
+            raise
 
     def _send(self, name: str) -> bool:
         """One client's life; False if it ended with a fatal error."""
@@ -152,7 +161,10 @@ class SteadyProducer:
                 return
             with self._lock:
                 offset = message.offset()
-                assert offset is not None
+                if offset is None:
+                    # A later record was acknowledged first, so this one is there: the answer to it was lost.
+                    self._history.unplaced[self._place].add(written)
+                    return
                 before = self._history.acknowledged[self._place].get(offset)
                 if before is not None and before != written:
                     self.problems.append(f"{self._place}: offset {offset} acknowledged for {before} and {written}")

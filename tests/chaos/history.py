@@ -42,6 +42,8 @@ class History:
     """Filled by producers while the campaign runs."""
 
     acknowledged: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
+    # Those that were acknowledged without an offset: the client learned of them by a later one.
+    unplaced: dict[Place, set[Written]] = field(default_factory=lambda: defaultdict(set))
     # How many each producer has sent, or is about to send: those that were not acknowledged may be there, or not.
     sent: dict[Place, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     # Why each producer had to begin anew, or did not get a record in though its time was not over: an idempotent one
@@ -50,7 +52,7 @@ class History:
 
     @property
     def count(self) -> int:
-        return sum(len(offsets) for offsets in self.acknowledged.values())
+        return sum(len(told) for places in (self.acknowledged, self.unplaced) for told in places.values())
 
 
 # What one consumer read of one partition: (offset, value), in the order of reading.
@@ -82,7 +84,8 @@ def violations(
     `followed` are of the time before. `holes` are reported in the end; they must be those that were `accepted` when a
     disk was lost, and no others. What was in one is gone for good, also for those who have seen it."""
     found: list[str] = []
-    for place in sorted({*history.acknowledged, *reads}, key=lambda place: (place.topic, place.partition)):
+    told = {*history.acknowledged, *history.unplaced}
+    for place in sorted({*told, *reads}, key=lambda place: (place.topic, place.partition)):
         sequences = reads.get(place, ())
         if not sequences:
             found.append(f"{place}: nobody read it")
@@ -91,6 +94,7 @@ def violations(
         lost = holes.get(place, ())
         found += _holes_are_holes(place, sequences, lost, accepted.get(place, ()))
         found += _nothing_lost(place, history.acknowledged.get(place, {}), dict(sequences[0]), lost)
+        found += _unplaced_are_there(place, history.unplaced.get(place, set()), sequences[0], lost)
         found += _dense(place, sequences[0], lost, first_offsets.get(place, 0))
         found += _once_and_in_order(place, sequences[0])
         found += _kept_going(place, history.broken.get(place, {}), accepted.get(place, ()))
@@ -169,6 +173,13 @@ def _nothing_lost(
             yield f"{place}: acknowledged record {written} at offset {offset} is lost"
         elif parse(value) != written:
             yield f"{place}: offset {offset} was acknowledged for {written} and holds {parse(value)}"
+
+
+def _unplaced_are_there(place: Place, unplaced: Iterable[Written], read: Read, holes: Sequence[Hole]) -> Iterable[str]:
+    """Where such a record was is not known, so any hole may have been its place."""
+    there = {parse(value) for _, value in read}
+    for written in () if holes else sorted({*unplaced} - there, key=lambda one: (one.producer, one.number)):
+        yield f"{place}: {written}, acknowledged without an offset, is lost"
 
 
 def _dense(place: Place, read: Read, holes: Sequence[Hole], first: int) -> Iterable[str]:

@@ -138,8 +138,15 @@ class Node:
         await self.log.until(condition, seconds=20)
 
     async def ended(self) -> Report:
-        await self.until(lambda: self.reports and self.reports[-1].state in (STOPPED, TERMINATED, FAILED))
-        return self.reports.pop()
+        """The first end of a run that was not asked for yet; another run may have told something since."""
+
+        def ends() -> list[Report]:
+            return [report for report in self.reports if report.state in (STOPPED, TERMINATED, FAILED)]
+
+        await self.until(ends)
+        found = ends()[0]
+        self.reports.remove(found)
+        return found
 
     @property
     def delivered(self) -> list[dict[str, Any]]:

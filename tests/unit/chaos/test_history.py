@@ -34,6 +34,15 @@ def test_a_lost_record_is_noticed() -> None:
     assert "a" in check(GOOD[:2])[0] and "is lost" in check(GOOD[:2])[0]
 
 
+def test_a_lost_record_is_noticed_also_if_it_was_acknowledged_without_an_offset() -> None:
+    made = history()
+    made.unplaced[P] = {Written("a", 2), Written("a", 3)}
+    found = violations(made, {P: [GOOD]}, {}, {})
+    assert len(found) == 1 and "number=3" in found[0] and "is lost" in found[0]
+    hole = {P: (Hole(4, 6),)}
+    assert violations(made, {P: [GOOD]}, hole, {}, hole) == [], "it may have been in there"
+
+
 def test_a_record_at_another_place_is_noticed() -> None:
     assert any("was acknowledged for" in found for found in check([(0, b"b:0"), (1, b"a:0"), (2, b"a:1")]))
 

@@ -51,6 +51,21 @@ _MISSING = (
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._AUTO_OFFSET_RESET,
 )
+# A cluster whose partitions move, or that has not told all its brokers of a new topic, answers so for a while.
+_SETTLING = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+)
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _REFUSED = (
     KafkaError._AUTHENTICATION,
@@ -119,7 +134,7 @@ def fenced(error: KafkaError) -> bool:
 
 def may_repeat(error: KafkaError) -> bool:
     """Whether the same call may be made again, and goes on where it was."""
-    return bool(error.retriable()) or error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
+    return bool(error.retriable()) or error.code() in _SETTLING
 
 
 def reason_of(error: KafkaError, reasons: Reasons = SINK) -> Reason:
