@@ -181,7 +181,8 @@ RECORDS_REFUSED = _r(
 SEQUENCE_REFUSED = _r(
     "SEQUENCE_REFUSED",
     StatusCode.FAILED_PRECONDITION,
-    "A batch of an idempotent producer does not follow its last one; nothing was stored. `problem` has Kafka's name.",
+    "A batch of an idempotent producer does not follow its last one; nothing was stored. `problem` has Kafka's name, "
+    "`expected` the sequence that comes next.",
 )
 TOPIC_INTERNAL = _r(
     "TOPIC_INTERNAL",

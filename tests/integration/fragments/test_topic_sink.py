@@ -243,6 +243,24 @@ async def test_two_runs_at_the_same_time_store_each_row_once() -> None:
         check(await made.read(topic), 200)
 
 
+async def test_a_run_that_had_nothing_to_send_finds_what_another_wrote_meanwhile() -> None:
+    async with cluster("a") as made:
+        topic = await made.create("t", 2)
+        topics = made.topics(made.log.agents["a"])
+        idle = sink_to(topics, "t", timings=TopicTimings(patience=2.0))
+        await idle.open(0)
+        other = sink_to(topics, "t")
+        await other.open(0)
+        await other.deliver([batch_at(number) for number in range(20)], 20)
+        assert await other.flush() == 20
+        await idle._move_on(topic)
+        await idle.deliver([batch_at(number) for number in range(30)], 30)
+        assert await idle.flush() == 30
+        for sink in (idle, other):
+            await sink.close()
+        check(await made.read(topic), 30)
+
+
 @pytest.mark.parametrize("wal", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_killed_at_random_moments_while_leaders_come_and_go_it_delivers_every_row_once(
@@ -322,6 +340,34 @@ async def test_what_a_killed_run_has_on_its_way_is_not_stored_again() -> None:
         assert await sending == 20
         for sink in (first, second):
             await sink.close()
+        check(await made.read(topic), 30)
+
+
+async def test_what_a_killed_run_has_on_its_way_for_long_is_waited_for() -> None:
+    """As while the object store is away: it is not lost, and the query must not end by it."""
+    async with cluster("a") as made:
+        topic = await made.create("t", 1)
+        agent = made.log.agents["a"]
+        topics = made.topics(agent)
+        first = sink_to(topics, "t")
+        await first.open(0)
+        await first.deliver([batch_at(number) for number in range(20)], 20)
+        partition = agent.broker.led[PartitionKey(topic.uid, 0)].partition
+        partition.settings = replace(partition.settings, linger=3.0)
+        sending = asyncio.create_task(first.flush())
+        await asyncio.sleep(0.05)
+        second = sink_to(topics, "t", timings=TopicTimings(patience=0.5))
+        await second.open(0)
+        await second.deliver([batch_at(number) for number in range(3)], 3)
+        with pytest.raises(HeadgateError) as raised:
+            await second.flush()
+        assert raised.value.reason is SINK_UNAVAILABLE
+        assert "earlier run" in raised.value.message
+        await second.close()
+        assert await sending == 20
+        await first.close()
+        edge = ComputedEdge(30)
+        await run_sink(sink_to(topics, "t"), edge, SETTINGS, CLOCK)
         check(await made.read(topic), 30)
 
 

@@ -115,6 +115,14 @@ def test_a_note_says_what_it_was_told() -> None:
             read_note(api.GroupOffset(metadata=text))
 
 
+def test_a_sequence_is_ahead_also_where_it_has_begun_anew() -> None:
+    assert Known((7, 3), 900, 41).is_before(901)
+    assert Known((7, 3), (1 << 31) - 2, 41).is_before(3)
+    assert not Known((7, 3), 900, 41).is_before(900)
+    assert not Known((7, 3), 900, 41).is_before(0)
+    assert not Known((7, 3), 3, 41).is_before((1 << 31) - 2)
+
+
 def test_a_batch_is_what_any_reader_of_kafkas_format_understands() -> None:
     sizes = (0, 1, 63, 64, 8_191, 8_192, 300_000)
     rows = [((3, at + 1), key, b"v" * size) for at, size in enumerate(sizes) for key in (None, b"", b"k" * size)]
@@ -148,11 +156,12 @@ async def test_the_last_batch_of_the_producer_says_how_far_it_is() -> None:
     async def read(offset: int) -> bytes:
         return next(data for data in stored if header_at(data, 0).next_offset > offset)
 
-    assert await read_back(Known((0, 0), 0, 0), ours, 0, 10, read) == Known((4, 1), 2, 5)
-    assert await read_back(Known((1, 3), 3, 0), ours, 0, 5, read) == Known((1, 3), 3, 0)
-    assert await read_back(Known((4, 1), 2, 9), ours, 0, 10, read) == Known((4, 1), 2, 9)
+    assert await read_back(Known((0, 0), 0, 0), ours, 0, 10, read) == Known((4, 1), 2, 10)
+    assert await read_back(Known((1, 3), 3, 0), ours, 0, 5, read) == Known((1, 3), 3, 5)
+    assert await read_back(Known((4, 1), 2, 9), ours, 0, 10, read) == Known((4, 1), 2, 10)
     # What is before the start is gone, and what was known of it stays.
-    assert await read_back(Known((4, 1), 2, 0), ours, 9, 10, read) == Known((4, 1), 2, 0)
+    assert await read_back(Known((4, 1), 2, 0), ours, 9, 10, read) == Known((4, 1), 2, 10)
+    assert await read_back(Known((4, 1), 2, 12), ours, 9, 10, read) == Known((4, 1), 2, 12)
 
     async def nothing(offset: int) -> bytes:
         return b""

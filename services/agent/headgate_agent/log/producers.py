@@ -38,6 +38,7 @@ class SequenceRefused(ValueError):
             f"{problem.value} (expected {expected})"
         )
         self.problem = problem
+        self.expected = expected
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def refusal(error: Exception, view: ClusterView, key: PartitionKey | None = None
     if isinstance(error, NotLeader):
         return _not_leader(error, view, key, own_name)
     if isinstance(error, SequenceRefused):
-        return HeadgateError(SEQUENCE_REFUSED, str(error), metadata={"problem": error.problem.name})
+        told = {"problem": error.problem.name, "expected": str(error.expected)}
+        return HeadgateError(SEQUENCE_REFUSED, str(error), metadata=told)
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return HeadgateError(reason, str(error))

@@ -359,6 +359,9 @@ class TopicSink:
 
     def _given_up(self, target: _Partition, problem: HeadgateError, refused: bool) -> HeadgateError:
         where = f"partition {target.index} of topic {self._name}"
+        if refused and target.known.is_before(int(problem.metadata["expected"])):
+            text = f"{where} has rows of an earlier run that it does not show yet: {problem.message}"
+            return HeadgateError(SINK_UNAVAILABLE, text)
         if refused:
             return HeadgateError(
                 SINK_CHANGED, f"{where} has lost rows that were delivered to it, or got others: {problem.message}"
@@ -410,13 +413,14 @@ class TopicSink:
             log.info("position not noted", extra={"group": self._group, "error": str(error)})
 
     async def _move_on(self, topic: api.Topic) -> None:
-        """Where nothing is on its way, what others have written meanwhile need not be read back."""
+        """Where this run has nothing to send, what others write meanwhile is looked through now, not when the sink is
+        opened again. It may have rows of this sink, by a run that was shut out."""
         for target in self._partitions:
             before = target.known
             with suppress(HeadgateError):
-                _, end = await self._log.bounds(topic, target.index)
+                known = await self._read_back(topic, target.index, before)
                 if target.known is before and not target.rows:
-                    target.known = Known(before.place, before.sequence, max(before.offset, end))
+                    target.known = known
 
     def _opened(self) -> api.Topic:
         if self._topic is None:

@@ -45,6 +45,10 @@ class Known:
     def after(self, place: Place, count: int, offset: int) -> Known:
         return Known(place, (self.sequence + count) % _SEQUENCES, offset)
 
+    def is_before(self, sequence: int) -> bool:
+        """Whether rows of this sink are there, or on their way, that this does not know of."""
+        return 0 < (sequence - self.sequence) % _SEQUENCES < _SEQUENCES // 2
+
     def note(self, topic: str, partition: int, delivered: int) -> api.GroupOffset:
         """`delivered` is an edge batch before which all partitions have everything."""
         told = {"batch": self.place[0], "rows": self.place[1], "sequence": self.sequence, "delivered": delivered}
@@ -70,8 +74,8 @@ def place_header(place: Place) -> tuple[str, bytes]:
 async def read_back(
     known: Known, producer: int, start: int, end: int, read: Callable[[int], Awaitable[bytes]]
 ) -> Known:
-    """What a partition holds, given what was known at `known.offset`; it begins at `start` and ends before `end`.
-    `read` gives whole batches from the one that holds an offset on. CorruptBatch where they are not what they were."""
+    """What a partition holds before `end`, given what was known at `known.offset`; it begins at `start`. `read` gives
+    whole batches from the one that holds an offset on. CorruptBatch where they are not what they were."""
     at = max(known.offset, start)
     while at < end:
         data = await read(at)
@@ -82,11 +86,11 @@ async def read_back(
             if header.producer_id == producer:
                 last = header
         if last is not None:
-            known = Known(_place(data, last), (last.last_sequence + 1) % _SEQUENCES, last.base_offset)
+            known = Known(_place(data, last), (last.last_sequence + 1) % _SEQUENCES, moved)
         if moved == at:
             raise CorruptBatch(f"there is nothing at offset {at}, and the end is at {end}")
         at = moved
-    return known
+    return Known(known.place, known.sequence, max(known.offset, at))
 
 
 def _place(data: bytes, header: BatchHeader) -> Place:
