@@ -12,7 +12,7 @@ from headgate_agent.errors import GROUP_UNAVAILABLE
 from headgate_agent.fragments.config import FragmentConfig
 from headgate_agent.fragments.sinks.topic_log import ClusterTopics
 from headgate_agent.groups.asking import Asking
-from headgate_agent.log.access import Bounds, ClusterView, FetchedPart, FetchPart, TimedOffset
+from headgate_agent.log.access import AnswerRoom, Bounds, ClusterView, FetchedPart, FetchPart, TimedOffset
 from headgate_agent.log.contract import Appended, NotLeader, PartitionKey
 from headgate_agent.log.forwarding import Leaders
 from headgate_common.clock import Clock
@@ -44,8 +44,17 @@ class _NoLog:
     async def produce(self, key: PartitionKey, batches: bytes | memoryview) -> Appended:
         self._refuse(key)
 
+    async def confirm(self, key: PartitionKey) -> None:
+        self._refuse(key)
+
     async def fetch(
-        self, parts: Sequence[FetchPart], *, max_wait: float, min_bytes: int, max_bytes: int
+        self,
+        parts: Sequence[FetchPart],
+        *,
+        max_wait: float,
+        min_bytes: int,
+        max_bytes: int,
+        room: AnswerRoom | None = None,
     ) -> list[FetchedPart]:
         self._refuse(parts[0].key)
 
