@@ -241,7 +241,7 @@ async def test_a_caller_that_gives_up_while_it_waits_takes_its_operation_along(d
 async def test_the_feed_hands_out_every_revision_in_order(store: Store) -> None:
     subscription = store.changes.subscribe()
     await asyncio.gather(*(store.write(create(f"s{i}")) for i in range(50)))
-    got = [await asyncio.wait_for(subscription.get(), 10) for _ in range(50)]
+    got = [await asyncio.wait_for(subscription.get(), 60) for _ in range(50)]
     assert [revision.number for revision in got] == list(range(1, 51))
     stored = await store.read(lambda tx: changes.history(tx, 0, 100))
     assert got == stored
@@ -254,7 +254,7 @@ async def test_the_feed_learns_what_another_process_committed(databases: Databas
         await asyncio.gather(first.write(create(f"a{turn}")), second.write(create(f"b{turn}")))
     await first.write(create("last"))
     for subscription in (ours, theirs):
-        got = [await asyncio.wait_for(subscription.get(), 10) for _ in range(21)]
+        got = [await asyncio.wait_for(subscription.get(), 60) for _ in range(21)]
         assert [revision.number for revision in got] == list(range(1, 22))
         assert got == await first.read(lambda tx: changes.history(tx, 0, 100))
 
@@ -266,6 +266,6 @@ async def test_a_store_opened_again_goes_on_after_the_last_revision(databases: D
     again = await databases.open()
     subscription = again.changes.subscribe()
     assert (await again.write(create("b"))).revision == 2
-    assert (await asyncio.wait_for(subscription.get(), 10)).number == 2
+    assert (await asyncio.wait_for(subscription.get(), 60)).number == 2
     rows = await again.read(lambda tx: tx.connection.execute(select(schema.revision)).all())
     assert [tuple(row) for row in rows] == [(1, 2, 0)]

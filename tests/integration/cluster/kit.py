@@ -230,7 +230,7 @@ class Cluster:
         query = await self.query(name)
         return "" if query is None else catalog.QueryState.Name(query.state).removeprefix("QUERY_STATE_")
 
-    async def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> Any:
+    async def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
         """Waits for a condition, which may be a coroutine function; fails with what was waited for."""
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
@@ -243,7 +243,7 @@ class Cluster:
                 raise AssertionError(f"waited {seconds} s in vain for {what or condition}")
             await asyncio.sleep(0.01)
 
-    async def until_state(self, name: str, state: str, seconds: float = 20.0) -> None:
+    async def until_state(self, name: str, state: str, seconds: float = 60.0) -> None:
         try:
             await self.until(lambda: self._is(name, state), seconds=seconds)
         except AssertionError:

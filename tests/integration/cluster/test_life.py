@@ -217,7 +217,7 @@ async def test_the_transaction_that_marks_an_agent_unreachable_takes_its_running
         with c.store.changes.subscribe() as changes:
             c.wires.cut.add("a:1")
             while True:
-                revision = await asyncio.wait_for(changes.get(), 5)
+                revision = await asyncio.wait_for(changes.get(), 60)
                 after = {change.name: change.after for change in revision.changes if change.kind in ("AGENT", "QUERY")}
                 if "a" in after and getattr(after["a"], "state", 0) == catalog.AGENT_STATE_UNREACHABLE:
                     break

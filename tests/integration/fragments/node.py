@@ -135,7 +135,7 @@ class Node:
         return self.log.agents["a"].broker.bounds(PartitionKey(self.edge.uid, 0)).high_watermark
 
     async def until(self, condition: Any) -> None:
-        await self.log.until(condition, seconds=20)
+        await self.log.until(condition)
 
     async def ended(self) -> Report:
         """The first end of a run that was not asked for yet; another run may have told something since."""

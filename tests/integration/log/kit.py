@@ -299,7 +299,7 @@ class LogCluster:
     def leader(self, key: PartitionKey) -> LogAgent:
         return next(a for a in self.agents.values() if a.tasks and key in a.broker.led)
 
-    async def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 15.0) -> None:
+    async def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
         while not condition():
             assert asyncio.get_running_loop().time() < deadline, f"waited {seconds} s in vain for {what or condition}"

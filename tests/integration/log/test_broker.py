@@ -40,7 +40,7 @@ async def read_all(agent: LogAgent, key: PartitionKey, offset: int = 0, max_byte
             offset = list(headers(data))[-1].next_offset
 
 
-async def produce(cluster: LogCluster, key: PartitionKey, data: bytes, seconds: float = 15.0) -> int:
+async def produce(cluster: LogCluster, key: PartitionKey, data: bytes, seconds: float = 60.0) -> int:
     """Produces to whoever leads, until one acknowledges."""
     async with asyncio.timeout(seconds):
         while True:
@@ -55,7 +55,7 @@ async def produce(cluster: LogCluster, key: PartitionKey, data: bytes, seconds: 
 
 async def read_from_leader(cluster: LogCluster, key: PartitionKey) -> list[bytes]:
     """Everything, read from whoever leads, though that may change meanwhile."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             for agent in cluster.agents.values():
                 if agent.tasks and key in agent.broker.led:
@@ -272,7 +272,7 @@ async def test_a_fetch_waits_for_records_and_reads_several_partitions() -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await broker.produce(keys[1], batch(b"x"))
-        found = await asyncio.wait_for(waiting, 5)
+        found = await asyncio.wait_for(waiting, 60)
         assert [len(part.batches) for part in found] == [0, 1, 0]
         nothing = await broker.fetch([FetchPart(keys[0], 0, 100)], max_wait=0.05, min_bytes=1, max_bytes=100)
         assert not nothing[0].batches and nothing[0].error is None

@@ -129,7 +129,7 @@ class Campaign:
 
     async def upkeep(self, work: Callable[[], Awaitable[object]]) -> None:
         with suppress(HeadgateError):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(60):
                 await work()
 
 

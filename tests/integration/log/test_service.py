@@ -123,7 +123,7 @@ async def test_a_fetch_of_plain_records_waits_for_the_first() -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await produce(cluster.agents["a"], "orders", record(b"x"))
-        assert [one.value for one in (await asyncio.wait_for(waiting, 5)).records] == [b"x"]
+        assert [one.value for one in (await asyncio.wait_for(waiting, 60)).records] == [b"x"]
 
 
 async def test_tailing_follows_all_partitions_and_ends_when_told() -> None:
@@ -135,7 +135,7 @@ async def test_tailing_follows_all_partitions_and_ends_when_told() -> None:
 
         async def tail(**options: Any) -> list[bytes]:
             request = api.TailRecordsRequest(topic="orders", **options)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return [one.value async for page in service.tail_records(request, Call()) for one in page.records]
 
         assert sorted(await tail(until_end=True)) == [b"%d" % n for n in range(8)]
@@ -146,7 +146,7 @@ async def test_tailing_follows_all_partitions_and_ends_when_told() -> None:
         await asyncio.sleep(0.3)
         for n in range(3):
             await produce(cluster.agents["a"], "orders", record(b"new-%d" % n), partition=n)
-        assert sorted(await asyncio.wait_for(following, 10)) == [b"new-0", b"new-1", b"new-2"]
+        assert sorted(await asyncio.wait_for(following, 60)) == [b"new-0", b"new-1", b"new-2"]
 
 
 async def _collect(service: LogService, request: api.TailRecordsRequest) -> list[bytes]:
@@ -167,7 +167,7 @@ async def test_tailing_to_the_end_ends_though_the_last_offsets_hold_nothing() ->
         await cluster.ask(api.RecoverPartitionsRequest(topic="orders", accept_loss=True))
         await cluster.until(lambda: key in other.broker.led, "the other to lead")
         request = api.TailRecordsRequest(topic="orders", until_end=True)
-        assert await asyncio.wait_for(_collect(other.service, request), 10) == [b"kept"]
+        assert await asyncio.wait_for(_collect(other.service, request), 60) == [b"kept"]
 
 
 async def test_offsets_are_listed_and_records_deleted_through_any_agent() -> None:
@@ -283,12 +283,12 @@ async def test_a_stream_of_fetches_brings_what_comes_and_says_what_fails() -> No
         )
         stream = agent.service.stream_fetch(request, Call())
         try:
-            first = await asyncio.wait_for(anext(stream), 5)
+            first = await asyncio.wait_for(anext(stream), 60)
             assert (first.part, first.fetched.error_reason) == (1, "OFFSET_OUT_OF_RANGE")
             offsets: list[int] = []
             for n in range(3):
                 await produce(agent, "orders", record(b"%d" % n), partition=0)
-                one = await asyncio.wait_for(anext(stream), 5)
+                one = await asyncio.wait_for(anext(stream), 60)
                 assert one.part == 0
                 offsets.append(header_at(one.fetched.batches, 0).base_offset)
             assert offsets == [0, 1, 2]
@@ -402,7 +402,7 @@ async def test_an_edge_that_is_read_while_the_session_is_in_doubt_is_answered_wh
         await asyncio.sleep(0.3)
         assert not any(call.done() for call in calls)
         certain()
-        rows, state, _ = await asyncio.wait_for(asyncio.gather(*calls), 10)
+        rows, state, _ = await asyncio.wait_for(asyncio.gather(*calls), 60)
         assert (rows, state.high_watermark) == ([b"one", b"two"], 2)
         assert (await edge.state()).log_start == 1
 
@@ -425,7 +425,7 @@ async def test_an_edge_that_is_written_while_the_session_is_in_doubt_has_it_when
             await asyncio.sleep(0.3)
             assert not asked.done()
             certain()
-            assert await asyncio.wait_for(asked, 10) == said
+            assert await asyncio.wait_for(asked, 60) == said
             monkeypatch.undo()
         assert await edge.rows() == [b"one"]
 
@@ -445,7 +445,7 @@ async def test_records_of_a_time_that_no_message_can_say_are_read_like_others() 
             assert [int(one.value) for one in answer.records] == times
             assert [one.timestamp.ToMilliseconds() for one in answer.records] == [times[0], last, last, 0]
             request = api.TailRecordsRequest(topic="orders", until_end=True)
-            assert await asyncio.wait_for(_collect(agent.service, request), 10) == [b"%d" % time for time in times]
+            assert await asyncio.wait_for(_collect(agent.service, request), 60) == [b"%d" % time for time in times]
             newest = api.ListOffsetsRequest(topic="orders", max_timestamp=True)
             (found,) = (await agent.service.list_offsets(newest, Call(timeout=5))).offsets
             assert (found.offset_of_max_timestamp, found.max_timestamp.ToMilliseconds()) == (2, last)

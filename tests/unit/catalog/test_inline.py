@@ -64,7 +64,7 @@ async def test_a_commit_that_fails_after_it_took_effect_stands_and_the_feed_lear
     assert caught.value.reason is CATALOG_UNCERTAIN
     assert await store.read(names) == ["a"]
     assert subscription.get_nowait() is None
-    assert (await asyncio.wait_for(subscription.get(), 10)).number == 1
+    assert (await asyncio.wait_for(subscription.get(), 60)).number == 1
 
 
 async def test_an_error_of_the_operation_comes_before_one_of_the_commit() -> None:
@@ -145,7 +145,7 @@ async def test_two_stores_on_one_database_see_each_other() -> None:
     subscription = second.changes.subscribe()
     await first.write(create("a"))
     assert subscription.get_nowait() is None
-    assert (await asyncio.wait_for(subscription.get(), 10)).number == 1
+    assert (await asyncio.wait_for(subscription.get(), 60)).number == 1
     assert (await second.write(create("b"))).revision == 2
 
 

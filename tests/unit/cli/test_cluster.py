@@ -140,7 +140,7 @@ async def test_a_second_signal_ends_what_does_not_stop(sleeper: Callable[..., Me
     running.cancel()
     await asyncio.sleep(0)
     supervised.kill()
-    await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), 10)
+    await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), 60)
     assert gone(pids(members[0])[0])
 
 

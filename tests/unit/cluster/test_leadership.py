@@ -86,7 +86,7 @@ async def coordinators(*names: str, **options: object) -> AsyncIterator[list[Coo
         database.close()
 
 
-async def until(condition: object, seconds: float = 10.0) -> None:
+async def until(condition: object, seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110 - any condition
             await asyncio.sleep(0.005)

@@ -121,7 +121,7 @@ async def test_a_renewal_that_comes_while_the_session_is_being_ended_is_too_late
         await go_on.wait()
 
     store.before_commit = hold
-    await asyncio.wait_for(ending.wait(), 5)
+    await asyncio.wait_for(ending.wait(), 60)
     with pytest.raises(HeadgateError) as caught:
         await presence.renew(session)
     assert caught.value.reason is SESSION_EXPIRED

@@ -91,7 +91,7 @@ async def test_a_place_handed_to_one_that_gives_up_in_the_same_moment_is_passed_
     await settle()
     admission.leave()
     gone.cancel()
-    await asyncio.wait_for(stays, 5)
+    await asyncio.wait_for(stays, 60)
     assert gone.cancelled()
     admission.leave()
     assert (admission.running, admission.waiting) == (0, 0)

@@ -42,15 +42,15 @@ async def test_a_watcher_is_told_at_once_and_at_every_change() -> None:
     await asyncio.sleep(0)
     assert not following.done(), "nothing changed"
     health.set(serving=True)
-    assert (await asyncio.wait_for(following, 5)).status == States.SERVING
+    assert (await asyncio.wait_for(following, 60)).status == States.SERVING
     following = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
     assert not following.done(), "told once for each change"
     health.set(serving=False)
-    assert (await asyncio.wait_for(following, 5)).status == States.NOT_SERVING
+    assert (await asyncio.wait_for(following, 60)).status == States.NOT_SERVING
     # A change between two looks is not lost.
     health.set(serving=True)
-    assert (await asyncio.wait_for(anext(watch), 5)).status == States.SERVING
+    assert (await asyncio.wait_for(anext(watch), 60)).status == States.SERVING
     await watch.aclose()
 
 

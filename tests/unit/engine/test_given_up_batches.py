@@ -55,7 +55,7 @@ def batches_on(spark: Spark, threads: ThreadPoolExecutor) -> Batches:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -71,7 +71,7 @@ async def begun(batches: Batches) -> asyncio.Task[Any]:
 async def cancelled(batch: asyncio.Task[Any]) -> None:
     batch.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await batch
 
 

@@ -247,10 +247,10 @@ async def test_a_watcher_sees_what_is_there_and_every_last_state(fixture: Fixtur
     assert not waiting.done()
     for state in (engine.RUN_STATE_RUNNING, engine.RUN_STATE_FINISHED):
         fixture.works[1].report.state(state)
-    run = await asyncio.wait_for(waiting, 5)
+    run = await asyncio.wait_for(waiting, 60)
     assert run.ref.fragment_uid == "b"
     if run.state != engine.RUN_STATE_FINISHED:
-        run = await asyncio.wait_for(anext(watching), 5)
+        run = await asyncio.wait_for(anext(watching), 60)
     assert run.state == engine.RUN_STATE_FINISHED
     await watching.aclose()
 

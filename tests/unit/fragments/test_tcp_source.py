@@ -173,7 +173,7 @@ def test_it_stops_while_there_is_always_more_to_read() -> None:
     edge = MemoryEdge()
 
     async def main() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await run_source(tcp(Flooding()), edge, stopping) is Outcome.STOPPED
 
     simulated(main())

@@ -128,7 +128,7 @@ def test_a_group_moves_to_an_agent_that_joins_with_its_offsets_and_a_higher_gene
         assert 0 < len(moved) < 20
         for group in moved:
             old = before[group].groups
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         _, generation = await member(added.groups, group)

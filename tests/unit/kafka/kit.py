@@ -259,7 +259,7 @@ class Cluster:
         await agent.stack.aclose()
         del self.transport.dispatchers[f"{name}:7410"]
 
-    async def until(self, holds: Callable[[], bool], timeout: float = 20) -> None:
+    async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:
         async with asyncio.timeout(timeout):
             while not holds():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

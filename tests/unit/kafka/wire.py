@@ -60,7 +60,7 @@ def parse(api: int, version: int, raw: bytes) -> tuple[int, Any]:
 
 
 class Wire:
-    def __init__(self, address: str, timeout: float = 20) -> None:
+    def __init__(self, address: str, timeout: float = 60) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout)
         self._correlation = 0

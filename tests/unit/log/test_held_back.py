@@ -67,7 +67,7 @@ async def test_what_is_held_back_is_uploaded_when_its_time_has_come() -> None:
     bench = Bench(Durability.WAL)
     partition = await bench.lead(segment_age=0.01, segment_bytes=2 * SIZE, hold_bytes=100 * SIZE)
     await partition.produce(DATA)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while partition.committed < 1:
             await partition._tenure.wait()
     assert [offset for offset, _ in bench.stored()] == [0]

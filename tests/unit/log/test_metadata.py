@@ -92,7 +92,7 @@ async def test_a_call_that_was_not_answered_is_repeated_until_it_is() -> None:
     catalog.failures = [HeadgateError(UNREACHABLE, "away")] * 5
     catalog.lose_answers = 2
     _, metadata = made(catalog)
-    await asyncio.wait_for(commit(metadata, 1), 5)
+    await asyncio.wait_for(commit(metadata, 1), 60)
     assert len(catalog.requests) == 8
 
 
@@ -118,7 +118,7 @@ async def test_who_waits_when_the_session_ends_is_told() -> None:
     await asyncio.sleep(0.01)
     metadata.close()
     with pytest.raises((NotLeader, asyncio.CancelledError)):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
 
 
 async def test_segments_are_listed_page_by_page() -> None:

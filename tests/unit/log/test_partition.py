@@ -514,9 +514,9 @@ async def test_a_caller_that_gives_up_leaves_nothing_that_could_not_be_flushed()
     await asyncio.sleep(0)
     giving_up.cancel()
     await asyncio.gather(giving_up, return_exceptions=True)
-    await asyncio.wait_for(partition.flush(), 5)
+    await asyncio.wait_for(partition.flush(), 60)
     await partition.produce(batch(b"b"))
-    await asyncio.wait_for(partition.flush(), 5)
+    await asyncio.wait_for(partition.flush(), 60)
     assert bench.stored()[-1][1] == b"b"
     assert partition.oldest_wal_file is None
 
@@ -534,7 +534,7 @@ async def test_callers_that_give_up_while_they_wait_for_room_leave_nothing_behin
     assert (partition._queued, partition._reservation._claimed, partition.next) == (0, 0, 0)
     assert asyncio.all_tasks() - before <= {partition._reservation._asking, partition._flusher}
     partition.settings = replace(partition.settings, max_unflushed_bytes=1 << 20)
-    assert (await asyncio.wait_for(partition.produce(batch(b"y")), 5)).base_offset == 0
+    assert (await asyncio.wait_for(partition.produce(batch(b"y")), 60)).base_offset == 0
 
 
 class HangingFiles(Files):
@@ -613,7 +613,7 @@ async def test_a_sealed_partition_takes_nothing_more_and_is_flushed_whole() -> N
     partition.seal("it is being handed over")
     with pytest.raises(NotLeader, match="handed over"):
         await partition.produce(batch(b"late"))
-    await asyncio.wait_for(partition.flush(), 5)
+    await asyncio.wait_for(partition.flush(), 60)
     answers = await asyncio.gather(*producing, return_exceptions=True)
     kept = sum(not isinstance(answer, BaseException) for answer in answers)
     assert partition.committed == partition.next == kept

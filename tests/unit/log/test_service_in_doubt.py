@@ -112,7 +112,7 @@ async def broker(member: Renewed) -> AsyncIterator[Broker]:
     made = Broker("a", "v", member=session, view=view, catalog=granting, world=world, settings=settings)
     await made.open()
     running = asyncio.ensure_future(made.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while KEY not in made.led:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     yield made
@@ -135,7 +135,7 @@ async def test_one_that_begins_to_wait_before_the_agent_has_looked_is_told(broke
         broker.bounds(KEY)
     waiting = await waits(broker.confirm(KEY))
     member.renew()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting
     assert broker.bounds(KEY).epoch == 1
 
@@ -153,7 +153,7 @@ async def test_one_is_told_though_the_renewal_comes_as_the_time_of_the_session_p
     time.sleep(0.3)  # noqa: ASYNC251
     waiting = asyncio.ensure_future(broker.confirm(KEY))
     asyncio.get_running_loop().call_soon(member.renew)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting
     assert broker.bounds(KEY).epoch == 1
 
@@ -191,7 +191,7 @@ async def test_a_call_to_the_leader_waits_and_is_answered(broker: Broker, member
     member.doubt()
     begun = await waits(call(broker, name))
     member.renew()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await begun
 
 
@@ -203,7 +203,7 @@ async def test_a_call_to_the_leader_is_refused_if_the_session_had_ended(
     begun = await waits(call(broker, name))
     member.end()
     with pytest.raises(HeadgateError) as refused:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await begun
     assert refused.value.reason is NOT_LEADER
     with pytest.raises(NotLeader):

@@ -82,13 +82,13 @@ async def test_producers_wait_for_room_and_every_partition_is_asked_to_upload() 
     pressed: list[bool] = []
     memory.pressed.add(lambda: pressed.append(True))
     tail.append(batch(0))
-    await asyncio.wait_for(memory.room(), 1)
+    await asyncio.wait_for(memory.room(), 60)
     tail.append(batch(1))
     waiting = asyncio.ensure_future(memory.room())
     await asyncio.sleep(0.01)
     assert not waiting.done() and pressed
     tail.settle(1)
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 60)
 
 
 def test_partitions_that_were_given_up_are_forgotten_though_nothing_has_to_leave() -> None:
