@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -39,8 +40,18 @@ class Threads:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             if not submitted.cancel():
-                await asyncio.wait((future,))
+                await _ended(future)
             raise
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+
+
+async def _ended(future: asyncio.Future[T]) -> None:
+    """Returns when nobody waits for it any more and it is over, however often the wait is cancelled."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((future,))
+    if not future.cancelled():
+        # Looked at, so that asyncio does not report it as lost.
+        future.exception()
