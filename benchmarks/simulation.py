@@ -18,7 +18,8 @@ from headgate_simulation.plan import Plan
 from headgate_simulation.pool import run_seeds, warm_up
 from headgate_simulation.world import Result, run
 
-SEEDS = 240
+# So many that the start of the pool counts for little.
+SEEDS = 600
 ALONE = 60
 MUST = 8.0
 

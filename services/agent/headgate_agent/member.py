@@ -106,6 +106,8 @@ class Member:
         self._session = ""
         self._valid_until = 0.0
         self._was_member = False
+        # The process whose place this one takes, as far as it was told.
+        self._replaces = ""
         self._mark = mark or Unmarked()
         self._joined = asyncio.Event()
         self._news = Signal()
@@ -166,6 +168,10 @@ class Member:
                 answer = cast(cluster.RegisterAgentResponse, await self._call("RegisterAgent", self._request()))
             except HeadgateError as error:
                 self.trouble = str(error)
+                predecessor = error.metadata.get("incarnation", "")
+                if error.reason.name == "REPLACES_MISMATCH" and predecessor != self._replaces:
+                    self._replaces = predecessor
+                    continue
                 if error.reason.name == "AGENT_DROPPED":
                     if told_to_stop:
                         raise
@@ -266,6 +272,7 @@ class Member:
             peers=identity.peers,
             fragments=self._registry.fragments,
             catalog_uid=self._mark.uid,
+            replaces=self._replaces,
         )
 
 

@@ -231,6 +231,12 @@ ADDRESS_MISMATCH = _r(
 AGENT_NAME_TAKEN = _r(
     "AGENT_NAME_TAKEN", StatusCode.ALREADY_EXISTS, "Another live process answers under this agent's name."
 )
+REPLACES_MISMATCH = _r(
+    "REPLACES_MISMATCH",
+    StatusCode.ABORTED,
+    "Another process was the last to register under this agent's name, and the request does not name it.",
+    "A process that takes its place says so: it registers again with `replaces`, the `incarnation` of the metadata.",
+)
 AGENT_DROPPED = _r(
     "AGENT_DROPPED",
     StatusCode.FAILED_PRECONDITION,

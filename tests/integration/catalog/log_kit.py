@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import select
 
 from headgate.catalog import v1 as catalog
 from headgate.cluster import v1 as cluster
@@ -16,6 +17,8 @@ from headgate_coordinator.catalog import endings, registration
 from headgate_coordinator.catalog.changes import history
 from headgate_coordinator.catalog.log import groups, handover, leads, segments, topics
 from headgate_coordinator.catalog.log.settings import TopicRules
+from headgate_coordinator.catalog.registration import Registered
+from headgate_coordinator.catalog.schema import agents
 from headgate_coordinator.catalog.store import Store
 from headgate_coordinator.catalog.tx import Change, Tx
 
@@ -34,7 +37,7 @@ class Member:
 async def joined(
     store: Store, name: str, *, volume: str | None = None, incarnation: str = "1", **fields: Any
 ) -> Member:
-    """Registers an agent; its volume is named like it unless said otherwise."""
+    """Registers an agent, in the place of whoever there was; its volume is named like it unless said otherwise."""
     port = 7000 + sum(name.encode())
     request = cluster.RegisterAgentRequest(
         name=name,
@@ -45,8 +48,13 @@ async def joined(
         volume_id=f"volume-{name}" if volume is None else volume,
         **fields,
     )
-    done = await store.write(lambda tx: registration.register_agent(tx, request, 6.0))
-    return Member(name, done.session.uid)
+
+    def register(tx: Tx) -> Registered:
+        before = tx.connection.execute(select(agents.c.incarnation).where(agents.c.name == name)).scalar_one_or_none()
+        request.replaces = before or ""
+        return registration.register_agent(tx, request, 6.0)
+
+    return Member(name, (await store.write(register)).session.uid)
 
 
 async def gone(store: Store, member: Member) -> None:

@@ -19,6 +19,8 @@ from headgate_simulation.processes import Environment
 
 # How long an operation takes at most, in seconds, and the share of it after which a write can be seen in the file.
 SYNC_DELAY = 0.006
+# Bytes; small, as writes are here, and still more than a file's beginning with a frame.
+SECTOR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class WalFile:
         old = unsure.before + bytes(unsure.length - len(unsure.before))
         kept = source.choice((0, len(new), *(source.randrange(len(new) + 1) for _ in range(3))))
         if source.random() < 0.2:
-            # Blocks reach a disk in any order.
+            # Sectors reach a disk in any order, each of them whole.
+            kept = max(0, (start + kept) // SECTOR * SECTOR - start)
             left = old[:kept] + new[kept:]
         else:
             left = new[:kept] + old[kept:]

@@ -6,6 +6,7 @@ changed. The agents' side is what their brokers believe at that moment. What was
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,13 +67,29 @@ class History:
 
     holes: dict[int, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
-    # When a segment was there first, by its uid.
+    # When a segment was there first, by its uid, and all that there ever were, by where they begin.
     since: dict[str, float] = field(default_factory=dict)
+    ever: dict[int, list[Segment]] = field(default_factory=lambda: defaultdict(list))
     # By epoch: who acted in it, and one above the highest offset that it promised.
     acted: dict[int, tuple[str, int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     # The highest start that somebody asked for.
     trimmed: int = 0
+
+    def parts(self, segment: Segment, until: int) -> list[Segment]:
+        """What the records of a segment before an offset were in: itself, or those that it was merged from. Empty where
+        it was not merged there."""
+        if segment.next <= until:
+            return [segment]
+        found: list[Segment] = []
+        at = segment.base
+        while at < until:
+            smaller = [one for one in self.ever[at] if one.next <= until]
+            if not smaller:
+                return []
+            found.append(min(smaller, key=lambda one: one.next))
+            at = found[-1].next
+        return found
 
 
 class LogChecker:
@@ -165,10 +182,17 @@ class LogChecker:
         session = self._raw.execute("SELECT holder FROM sessions WHERE uid = ?", (row.session,)).fetchone()
         clock = self._log.world.processes[agent_of(session[0])].clock
         there_before = self._log.world.loop.time() - retention / 1000
-        for segment in history.segments:
-            old = segment.newest + retention < clock.latest()
+
+        def is_old(segment: Segment) -> bool:
             seen_long = segment.newest > clock.earliest() and history.since[segment.uid] < there_before
-            if history.trimmed <= segment.base < row.log_start and not old and not seen_long:
+            return seen_long or segment.newest + retention < clock.latest()
+
+        for segment in history.segments:
+            if not history.trimmed <= segment.base < row.log_start:
+                continue
+            # It may have been merged since its leader looked at it.
+            parts = history.parts(segment, row.log_start)
+            if not parts or not all(map(is_old, parts)):
                 fail("retention takes what is old", f"{row.topic} begins at {row.log_start}, behind {segment}", about)
 
     def _segments(self, row: Row) -> None:
@@ -192,6 +216,7 @@ class LogChecker:
             at, epoch = segment.next, segment.epoch
             if segment.uid not in known:
                 history.since[segment.uid] = self._log.world.loop.time()
+                history.ever[segment.base].append(segment)
                 self._shown(row, segment)
         if self._after_holes(history, at) != row.committed:
             fail("segments are dense", f"{row.topic} has segments up to {at}, and committed {row.committed}", about)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from headgate_simulation.log_world import LogWorld
 
 
+# Seconds between two looks at the catalog.
+LOOK = 0.1
+
+
 async def give_up_lost(log: LogWorld) -> None:
     """What lost disks held: nobody else can give it up, and whoever produces there waits for it."""
     client = LogClient(log, Operation(id="operator", at=0.0, client=0, kind="recover"))
@@ -82,6 +86,9 @@ async def read_back(log: LogWorld) -> None:
         end = max((segment.next for segment in log.checker.history(key).segments), default=row.log_start)
         async with asyncio.timeout(60.0):
             await reader.run(until=end)
+            # A leader shows a later start a moment before it has told the catalog of it.
+            while log.checker.rows[key].log_start < reader.began:  # noqa: ASYNC110 - any commit may tell
+                await asyncio.sleep(LOOK)
         log.world.check()
         # Some of it may have become too old meanwhile.
         _check(log, log.checker.rows[key], reader.seen)

@@ -27,6 +27,7 @@ from headgate_coordinator.errors import (
     INVALID_NAME,
     NOT_LEADER,
     PROTOCOL_VERSION_UNSUPPORTED,
+    REPLACES_MISMATCH,
     SESSION_EXPIRED,
 )
 from tests.integration.cluster.kit import Wires
@@ -185,6 +186,17 @@ async def test_after_a_coordinators_restart_it_goes_on_and_registers_again_if_it
         s.wires.cut.clear()
         await s.until(lambda: again.renewed)
         assert again.registered and s.registry.term == 2 and not s.member.trouble
+
+
+async def test_a_process_names_the_one_whose_place_it_takes() -> None:
+    def before(incarnation: str) -> HeadgateError:
+        return HeadgateError(REPLACES_MISMATCH, "not you", metadata={"incarnation": incarnation})
+
+    one = FakeCoordinator(refusals={"register": [before("p0"), before("q"), before("q")]})
+    async with Setting(one=one) as s:
+        await s.until(lambda: one.renewed)
+        assert [request.replaces for request in one.registered] == ["q"]
+        assert not s.member.trouble
 
 
 async def test_a_name_that_is_still_taken_is_asked_for_again() -> None:

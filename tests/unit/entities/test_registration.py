@@ -102,7 +102,7 @@ async def test_a_second_process_is_refused_while_the_first_answers(made: Catalog
     error = await refused(made, errors.AGENT_NAME_TAKEN, incarnation="process-2")
     assert error.metadata["incarnation"] == "process-1"
     await set_state(made, first.agent.uid, state="UNREACHABLE")
-    second = await register(made, incarnation="process-2")
+    second = await register(made, incarnation="process-2", replaces="process-1")
     assert second.agent.incarnation == "process-2"
     assert second.session.uid != first.session.uid
     (left,) = await made.rows(schema.sessions)
@@ -122,10 +122,22 @@ async def test_a_process_that_a_poll_found_first_gets_a_session_of_its_own(made:
 
 async def test_a_process_that_was_replaced_cannot_come_back_by_a_call_that_comes_late(made: Catalog) -> None:
     await register(made)
-    replaced = await register(made, incarnation="process-2")
+    replaced = await register(made, incarnation="process-2", replaces="process-1")
     assert replaced.agent.state == catalog.AGENT_STATE_UNREACHABLE
     await refused(made, errors.AGENT_DROPPED, incarnation="process-1")
     assert (await register(made, incarnation="process-2")).session.uid == replaced.session.uid
+
+
+async def test_a_process_that_nobody_knew_cannot_take_a_place_by_a_call_that_comes_late(made: Catalog) -> None:
+    """It was sent while another process was the last one, or none."""
+    first = await register(made)
+    for replaces in ("", "process-0"):
+        error = await refused(made, errors.REPLACES_MISMATCH, incarnation="process-2", replaces=replaces)
+        assert error.metadata["incarnation"] == "process-1"
+    again = await register(made)
+    assert again.session.uid == first.session.uid, "the one that lives goes on"
+    await register(made, incarnation="process-2", replaces="process-1")
+    await refused(made, errors.REPLACES_MISMATCH, incarnation="process-3", replaces="process-1")
 
 
 async def test_replaced_processes_are_forgotten_in_time_and_those_of_dropped_agents_never(made: Catalog) -> None:
@@ -134,7 +146,7 @@ async def test_replaced_processes_are_forgotten_in_time_and_those_of_dropped_age
     await made.apply(catalog.DropAgentRequest(name="b", force=True))
     for number in (2, 3):
         await set_state(made, first.agent.uid, state="UNREACHABLE")
-        await register(made, incarnation=f"process-{number}")
+        await register(made, incarnation=f"process-{number}", replaces=f"process-{number - 1}")
     assert len(await made.rows(schema.fenced_incarnations)) == 3
     assert await made.write(lambda tx: agent_rows.forget_replaced(tx, 3_600.0, 10)) == 0
     assert await made.write(lambda tx: agent_rows.forget_replaced(tx, -1.0, 1)) == 1

@@ -1,6 +1,7 @@
 """The format of a write-ahead file.
 
-A file begins with its mark and its number (u64). An entry is a kind, a small head and a body. Its frame:
+A file begins with its mark and its number (u64), in one sector with the first frame: neither is on a disk without the
+other. An entry is a kind, a small head and a body. Its frame:
 
     length   u32   of head and body
     crc      u32   CRC32C of the file's number (u64) and the rest of the frame

@@ -1,8 +1,10 @@
 """Agents that say themselves that they are here, or leave.
 
 A process is known by its incarnation. Under one name there is one at a time: a second is refused while the first
-answers polls. A process that restarts at the same address answers the next poll in its predecessor's place, and is
-taken then.
+answers polls, and afterwards unless it names the first as the one that it replaces. It learns that name from a refusal,
+so it lived when the other was the last one: a call that was sent before, by a process that is gone by now, comes late
+and replaces nobody. A process that restarts at the same address answers the next poll in its predecessor's place, and
+is taken then.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from headgate_coordinator.errors import (
     AGENT_DROPPED,
     AGENT_NAME_TAKEN,
     PROTOCOL_VERSION_UNSUPPORTED,
+    REPLACES_MISMATCH,
     SESSION_EXPIRED,
 )
 from headgate_coordinator.sql.names import fold
@@ -69,7 +72,7 @@ def register_agent(tx: Tx, request: cluster.RegisterAgentRequest, session_ttl: f
     if row is None:
         refuse_taken(tx, name, address)
     else:
-        _refuse_other(row, address, request.incarnation)
+        _refuse_other(row, address, request)
         if row.incarnation != request.incarnation:
             # What it has sent and what arrives late must not bring it back in the place of this one.
             agent_rows.fence(tx, name, row.incarnation)
@@ -145,18 +148,26 @@ def _refuse_dropped(tx: Tx, name: str, request: cluster.RegisterAgentRequest, ro
         )
 
 
-def _refuse_other(row: AnyRow, address: str, incarnation: str) -> None:
+def _refuse_other(row: AnyRow, address: str, request: cluster.RegisterAgentRequest) -> None:
     if row.address != address:
         raise HeadgateError(
             ADDRESS_MISMATCH,
             f"agent {row.name} is known at {row.address}, not at {address}; drop it first, or use another name",
             metadata={"name": row.name, "address": row.address},
         )
-    if row.state == "ACTIVE" and row.incarnation not in ("", incarnation):
+    known = {"name": row.name, "incarnation": row.incarnation}
+    if row.state == "ACTIVE" and row.incarnation not in ("", request.incarnation):
         raise HeadgateError(
             AGENT_NAME_TAKEN,
             f"process {row.incarnation} answers as agent {row.name}; if it is gone, the next poll shows it",
-            metadata={"name": row.name, "incarnation": row.incarnation},
+            metadata=known,
+        )
+    if row.incarnation not in ("", request.incarnation, request.replaces):
+        raise HeadgateError(
+            REPLACES_MISMATCH,
+            f"process {row.incarnation} was the last to register as agent {row.name}, and the request replaces "
+            f"{request.replaces or 'nobody'}",
+            metadata=known,
         )
 
 

@@ -209,7 +209,8 @@ def _move(now: Situation, fragment: FragmentView, agent: AgentView | None) -> _S
         assert agent is not None
         return _Step(waiting=_unreachable(now, fragment, agent))
     if fragment.no_room:
-        return _Step(waiting=Waiting("NO_CAPACITY", now.of(fragment, "no other agent has room for it")))
+        why = now.of(fragment, "no other agent has room for it, with an engine and links where it needs them")
+        return _Step(waiting=Waiting("NO_CAPACITY", why))
     gone = "is gone for good" if agent is None else f"is unreachable for {agent.unreachable_for}"
     return _Step(write=NewEpoch(fragment.uid, move=True, cause=f"agent {fragment.agent_name} {gone}"))
 

@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from headgate.catalog.v1 import resources_pb2 as headgate_dot_catalog_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,headgate/cluster/v1/membership_service.proto\x12\x13headgate.cluster.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a#headgate/catalog/v1/resources.proto\"\xb1\x04\n\x14RegisterAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1b\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xac\x02\x12\x1e\n\x0bincarnation\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\x12\x18\n\x05slots\x18\x05 \x01(\rB\t\xbaH\x06*\x04\x18\xa0\x8d\x06\x12\x16\n\x04zone\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x16\n\x05group\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18?\x12O\n\x06labels\x18\x08 \x03(\x0b\x32\x35.headgate.cluster.v1.RegisterAgentRequest.LabelsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\x37\n\x05roles\x18\t \x03(\x0e\x32\x1e.headgate.catalog.v1.AgentRoleB\x08\xbaH\x05\x92\x01\x02\x10\x08\x12\x1a\n\tvolume_id\x18\n \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x12\n\nhas_engine\x18\x0b \x01(\x08\x12\x11\n\tfragments\x18\x0c \x01(\r\x12\x1f\n\rkafka_address\x18\r \x01(\tB\x08\xbaH\x05r\x03\x18\xac\x02\x12#\n\x05peers\x18\x0e \x03(\tB\x14\xbaH\x11\x92\x01\x0e\x10\xe8\x07\x18\x01\"\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x0b\x63\x61talog_uid\x18\x0f \x01(\tB\x07\xbaH\x04r\x02\x18@\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x01\n\x15RegisterAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12.\n\x0bsession_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x13\n\x0b\x63\x61talog_uid\x18\x05 \x01(\t\"O\n\x13LeaveClusterRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1e\n\x0bincarnation\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x16\n\x14LeaveClusterResponse\"\x87\x01\n\x13RenewSessionRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12@\n\x07reports\x18\x03 \x03(\x0b\x32#.headgate.cluster.v1.FragmentReportB\n\xbaH\x07\x92\x01\x04\x10\xa0\x8d\x06\"e\n\x0e\x46ragmentReport\x12\x0b\n\x03uid\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x37\n\x08progress\x18\x03 \x01(\x0b\x32%.headgate.catalog.v1.FragmentProgress\"5\n\x14\x46indFragmentsRequest\x12\x1d\n\x04uids\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10\xe8\x07\"\x04r\x02\x18@\"%\n\x15\x46indFragmentsResponse\x12\x0c\n\x04uids\x18\x01 \x03(\t\"x\n\x11KeepStartsRequest\x12\x16\n\x03uid\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12<\n\x06starts\x18\x03 \x03(\x0b\x32\x1f.headgate.catalog.v1.TopicStartB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\"E\n\x12KeepStartsResponse\x12/\n\x06starts\x18\x01 \x03(\x0b\x32\x1f.headgate.catalog.v1.TopicStart\"\x84\x01\n\x14RenewSessionResponse\x12.\n\x0bsession_ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12.\n\x0brenew_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2\x8c\x04\n\x11MembershipService\x12\x66\n\rRegisterAgent\x12).headgate.cluster.v1.RegisterAgentRequest\x1a*.headgate.cluster.v1.RegisterAgentResponse\x12\x63\n\x0cLeaveCluster\x12(.headgate.cluster.v1.LeaveClusterRequest\x1a).headgate.cluster.v1.LeaveClusterResponse\x12\x63\n\x0cRenewSession\x12(.headgate.cluster.v1.RenewSessionRequest\x1a).headgate.cluster.v1.RenewSessionResponse\x12\x66\n\rFindFragments\x12).headgate.cluster.v1.FindFragmentsRequest\x1a*.headgate.cluster.v1.FindFragmentsResponse\x12]\n\nKeepStarts\x12&.headgate.cluster.v1.KeepStartsRequest\x1a\'.headgate.cluster.v1.KeepStartsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,headgate/cluster/v1/membership_service.proto\x12\x13headgate.cluster.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a#headgate/catalog/v1/resources.proto\"\xcc\x04\n\x14RegisterAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1b\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xac\x02\x12\x1e\n\x0bincarnation\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\x12\x18\n\x05slots\x18\x05 \x01(\rB\t\xbaH\x06*\x04\x18\xa0\x8d\x06\x12\x16\n\x04zone\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x16\n\x05group\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18?\x12O\n\x06labels\x18\x08 \x03(\x0b\x32\x35.headgate.cluster.v1.RegisterAgentRequest.LabelsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\x37\n\x05roles\x18\t \x03(\x0e\x32\x1e.headgate.catalog.v1.AgentRoleB\x08\xbaH\x05\x92\x01\x02\x10\x08\x12\x1a\n\tvolume_id\x18\n \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x12\n\nhas_engine\x18\x0b \x01(\x08\x12\x11\n\tfragments\x18\x0c \x01(\r\x12\x1f\n\rkafka_address\x18\r \x01(\tB\x08\xbaH\x05r\x03\x18\xac\x02\x12#\n\x05peers\x18\x0e \x03(\tB\x14\xbaH\x11\x92\x01\x0e\x10\xe8\x07\x18\x01\"\x07r\x05\x10\x01\x18\xff\x01\x12\x1c\n\x0b\x63\x61talog_uid\x18\x0f \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x19\n\x08replaces\x18\x10 \x01(\tB\x07\xbaH\x04r\x02\x18@\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x01\n\x15RegisterAgentResponse\x12)\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1a.headgate.catalog.v1.Agent\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12.\n\x0bsession_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x13\n\x0b\x63\x61talog_uid\x18\x05 \x01(\t\"O\n\x13LeaveClusterRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x1e\n\x0bincarnation\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x16\n\x14LeaveClusterResponse\"\x87\x01\n\x13RenewSessionRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12@\n\x07reports\x18\x03 \x03(\x0b\x32#.headgate.cluster.v1.FragmentReportB\n\xbaH\x07\x92\x01\x04\x10\xa0\x8d\x06\"e\n\x0e\x46ragmentReport\x12\x0b\n\x03uid\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x37\n\x08progress\x18\x03 \x01(\x0b\x32%.headgate.catalog.v1.FragmentProgress\"5\n\x14\x46indFragmentsRequest\x12\x1d\n\x04uids\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10\xe8\x07\"\x04r\x02\x18@\"%\n\x15\x46indFragmentsResponse\x12\x0c\n\x04uids\x18\x01 \x03(\t\"x\n\x11KeepStartsRequest\x12\x16\n\x03uid\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12<\n\x06starts\x18\x03 \x03(\x0b\x32\x1f.headgate.catalog.v1.TopicStartB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\"E\n\x12KeepStartsResponse\x12/\n\x06starts\x18\x01 \x03(\x0b\x32\x1f.headgate.catalog.v1.TopicStart\"\x84\x01\n\x14RenewSessionResponse\x12.\n\x0bsession_ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12.\n\x0brenew_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2\x8c\x04\n\x11MembershipService\x12\x66\n\rRegisterAgent\x12).headgate.cluster.v1.RegisterAgentRequest\x1a*.headgate.cluster.v1.RegisterAgentResponse\x12\x63\n\x0cLeaveCluster\x12(.headgate.cluster.v1.LeaveClusterRequest\x1a).headgate.cluster.v1.LeaveClusterResponse\x12\x63\n\x0cRenewSession\x12(.headgate.cluster.v1.RenewSessionRequest\x1a).headgate.cluster.v1.RenewSessionResponse\x12\x66\n\rFindFragments\x12).headgate.cluster.v1.FindFragmentsRequest\x1a*.headgate.cluster.v1.FindFragmentsResponse\x12]\n\nKeepStarts\x12&.headgate.cluster.v1.KeepStartsRequest\x1a\'.headgate.cluster.v1.KeepStartsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -60,6 +60,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERAGENTREQUEST'].fields_by_name['peers']._serialized_options = b'\272H\021\222\001\016\020\350\007\030\001\"\007r\005\020\001\030\377\001'
   _globals['_REGISTERAGENTREQUEST'].fields_by_name['catalog_uid']._loaded_options = None
   _globals['_REGISTERAGENTREQUEST'].fields_by_name['catalog_uid']._serialized_options = b'\272H\004r\002\030@'
+  _globals['_REGISTERAGENTREQUEST'].fields_by_name['replaces']._loaded_options = None
+  _globals['_REGISTERAGENTREQUEST'].fields_by_name['replaces']._serialized_options = b'\272H\004r\002\030@'
   _globals['_LEAVECLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_LEAVECLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\377\001'
   _globals['_LEAVECLUSTERREQUEST'].fields_by_name['incarnation']._loaded_options = None
@@ -75,29 +77,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPSTARTSREQUEST'].fields_by_name['starts']._loaded_options = None
   _globals['_KEEPSTARTSREQUEST'].fields_by_name['starts']._serialized_options = b'\272H\010\222\001\005\010\001\020\350\007'
   _globals['_REGISTERAGENTREQUEST']._serialized_start=168
-  _globals['_REGISTERAGENTREQUEST']._serialized_end=729
-  _globals['_REGISTERAGENTREQUEST_LABELSENTRY']._serialized_start=684
-  _globals['_REGISTERAGENTREQUEST_LABELSENTRY']._serialized_end=729
-  _globals['_REGISTERAGENTRESPONSE']._serialized_start=732
-  _globals['_REGISTERAGENTRESPONSE']._serialized_end=901
-  _globals['_LEAVECLUSTERREQUEST']._serialized_start=903
-  _globals['_LEAVECLUSTERREQUEST']._serialized_end=982
-  _globals['_LEAVECLUSTERRESPONSE']._serialized_start=984
-  _globals['_LEAVECLUSTERRESPONSE']._serialized_end=1006
-  _globals['_RENEWSESSIONREQUEST']._serialized_start=1009
-  _globals['_RENEWSESSIONREQUEST']._serialized_end=1144
-  _globals['_FRAGMENTREPORT']._serialized_start=1146
-  _globals['_FRAGMENTREPORT']._serialized_end=1247
-  _globals['_FINDFRAGMENTSREQUEST']._serialized_start=1249
-  _globals['_FINDFRAGMENTSREQUEST']._serialized_end=1302
-  _globals['_FINDFRAGMENTSRESPONSE']._serialized_start=1304
-  _globals['_FINDFRAGMENTSRESPONSE']._serialized_end=1341
-  _globals['_KEEPSTARTSREQUEST']._serialized_start=1343
-  _globals['_KEEPSTARTSREQUEST']._serialized_end=1463
-  _globals['_KEEPSTARTSRESPONSE']._serialized_start=1465
-  _globals['_KEEPSTARTSRESPONSE']._serialized_end=1534
-  _globals['_RENEWSESSIONRESPONSE']._serialized_start=1537
-  _globals['_RENEWSESSIONRESPONSE']._serialized_end=1669
-  _globals['_MEMBERSHIPSERVICE']._serialized_start=1672
-  _globals['_MEMBERSHIPSERVICE']._serialized_end=2196
+  _globals['_REGISTERAGENTREQUEST']._serialized_end=756
+  _globals['_REGISTERAGENTREQUEST_LABELSENTRY']._serialized_start=711
+  _globals['_REGISTERAGENTREQUEST_LABELSENTRY']._serialized_end=756
+  _globals['_REGISTERAGENTRESPONSE']._serialized_start=759
+  _globals['_REGISTERAGENTRESPONSE']._serialized_end=928
+  _globals['_LEAVECLUSTERREQUEST']._serialized_start=930
+  _globals['_LEAVECLUSTERREQUEST']._serialized_end=1009
+  _globals['_LEAVECLUSTERRESPONSE']._serialized_start=1011
+  _globals['_LEAVECLUSTERRESPONSE']._serialized_end=1033
+  _globals['_RENEWSESSIONREQUEST']._serialized_start=1036
+  _globals['_RENEWSESSIONREQUEST']._serialized_end=1171
+  _globals['_FRAGMENTREPORT']._serialized_start=1173
+  _globals['_FRAGMENTREPORT']._serialized_end=1274
+  _globals['_FINDFRAGMENTSREQUEST']._serialized_start=1276
+  _globals['_FINDFRAGMENTSREQUEST']._serialized_end=1329
+  _globals['_FINDFRAGMENTSRESPONSE']._serialized_start=1331
+  _globals['_FINDFRAGMENTSRESPONSE']._serialized_end=1368
+  _globals['_KEEPSTARTSREQUEST']._serialized_start=1370
+  _globals['_KEEPSTARTSREQUEST']._serialized_end=1490
+  _globals['_KEEPSTARTSRESPONSE']._serialized_start=1492
+  _globals['_KEEPSTARTSRESPONSE']._serialized_end=1561
+  _globals['_RENEWSESSIONRESPONSE']._serialized_start=1564
+  _globals['_RENEWSESSIONRESPONSE']._serialized_end=1696
+  _globals['_MEMBERSHIPSERVICE']._serialized_start=1699
+  _globals['_MEMBERSHIPSERVICE']._serialized_end=2223
 # @@protoc_insertion_point(module_scope)

@@ -61,6 +61,7 @@ class RegisterAgentRequest(_message.Message):
     KAFKA_ADDRESS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     CATALOG_UID_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The agent's name."""
     address: _builtins.str
@@ -85,6 +86,10 @@ class RegisterAgentRequest(_message.Message):
     """Where Kafka clients reach it: host:port; empty if it serves none."""
     catalog_uid: _builtins.str
     """The catalog that its data folder and its object store belong to, if they belong to one."""
+    replaces: _builtins.str
+    """The process whose place it takes: the `incarnation` of the agent's row, where that is another's. REPLACES_MISMATCH
+    names the one to tell. So a call of a process long gone, which comes late, cannot take the place of one that lives.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free labels."""
@@ -117,10 +122,11 @@ class RegisterAgentRequest(_message.Message):
         kafka_address: _builtins.str = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
         catalog_uid: _builtins.str = ...,
+        replaces: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "catalog_uid", b"catalog_uid", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "catalog_uid", b"catalog_uid", "fragments", b"fragments", "group", b"group", "has_engine", b"has_engine", "incarnation", b"incarnation", "kafka_address", b"kafka_address", "labels", b"labels", "name", b"name", "peers", b"peers", "protocol_version", b"protocol_version", "replaces", b"replaces", "roles", b"roles", "slots", b"slots", "volume_id", b"volume_id", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

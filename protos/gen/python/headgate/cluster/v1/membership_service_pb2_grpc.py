@@ -69,7 +69,7 @@ class MembershipServiceServicer:
     def RegisterAgent(self, request, context):
         """Says that a process is here under a name. Creates the agent's row, or takes over a declared one. Refused with
         ADDRESS_MISMATCH if the row has another address, AGENT_NAME_TAKEN while another process answers under the name,
-        AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
+        REPLACES_MISMATCH if another process was the last one and the request does not name it, AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
         if the process has data of another catalog.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

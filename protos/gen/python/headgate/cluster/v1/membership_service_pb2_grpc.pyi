@@ -36,7 +36,7 @@ class MembershipServiceStub:
     RegisterAgent: _grpc.UnaryUnaryMultiCallable[_membership_service_pb2.RegisterAgentRequest, _membership_service_pb2.RegisterAgentResponse]
     """Says that a process is here under a name. Creates the agent's row, or takes over a declared one. Refused with
     ADDRESS_MISMATCH if the row has another address, AGENT_NAME_TAKEN while another process answers under the name,
-    AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
+    REPLACES_MISMATCH if another process was the last one and the request does not name it, AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
     if the process has data of another catalog.
     """
     LeaveCluster: _grpc.UnaryUnaryMultiCallable[_membership_service_pb2.LeaveClusterRequest, _membership_service_pb2.LeaveClusterResponse]
@@ -60,7 +60,7 @@ class MembershipServiceAsyncStub(MembershipServiceStub):
     RegisterAgent: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.RegisterAgentRequest, _membership_service_pb2.RegisterAgentResponse]  # type: ignore[assignment]
     """Says that a process is here under a name. Creates the agent's row, or takes over a declared one. Refused with
     ADDRESS_MISMATCH if the row has another address, AGENT_NAME_TAKEN while another process answers under the name,
-    AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
+    REPLACES_MISMATCH if another process was the last one and the request does not name it, AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
     if the process has data of another catalog.
     """
     LeaveCluster: _aio.UnaryUnaryMultiCallable[_membership_service_pb2.LeaveClusterRequest, _membership_service_pb2.LeaveClusterResponse]  # type: ignore[assignment]
@@ -87,7 +87,7 @@ class MembershipServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_membership_service_pb2.RegisterAgentResponse, _abc.Awaitable[_membership_service_pb2.RegisterAgentResponse]]:
         """Says that a process is here under a name. Creates the agent's row, or takes over a declared one. Refused with
         ADDRESS_MISMATCH if the row has another address, AGENT_NAME_TAKEN while another process answers under the name,
-        AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
+        REPLACES_MISMATCH if another process was the last one and the request does not name it, AGENT_DROPPED if this incarnation was dropped, PROTOCOL_VERSION_UNSUPPORTED if the two cannot talk, CATALOG_MISMATCH
         if the process has data of another catalog.
         """
 
