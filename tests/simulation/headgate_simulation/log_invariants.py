@@ -73,6 +73,8 @@ class History:
     # By epoch: who acted in it, and one above the highest offset that it promised.
     acted: dict[int, tuple[str, int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    # By epoch, too: the one leadership that answered in it.
+    leaderships: dict[int, Partition] = field(default_factory=dict)
     # The highest start that somebody asked for.
     trimmed: int = 0
 
@@ -313,12 +315,21 @@ class LogChecker:
         self._promised("acknowledged", key, records)
 
     def _acts(self, server: str, row: Row) -> None:
-        """One process acts in an epoch."""
+        """One process acts in an epoch, in one leadership."""
         assert row.epoch is not None
+        history = self.history(row.key)
         who = (server, self._log.world.processes[server].lives)
-        acted = self.history(row.key).acted.setdefault(row.epoch, who)
+        acted = history.acted.setdefault(row.epoch, who)
         if acted != who:
             fail("one leader acts in an epoch", f"{row.topic}, epoch {row.epoch}: {acted} and {who}", (row.key,))
+        log = dict(self._log.alive()).get(server)
+        led = None if log is None else log.broker.led.get(_key(row.key))
+        if led is not None and history.leaderships.setdefault(row.epoch, led.partition) is not led.partition:
+            fail(
+                "whoever leads again does so in a new epoch",
+                f"{server} stopped leading {row.topic} in epoch {row.epoch}, and answers in it again",
+                (row.key, row.topic, server),
+            )
 
     def _is_durable(self, server: str, row: Row, record: Record, what: str) -> None:
         """As durable as the topic promises, at the moment when somebody is told of it."""
