@@ -217,7 +217,11 @@ class MethodHandler:
             raise self._desk.overloaded() from None
         try:
             async with aclosing(answers(call)) as responses:
+                begun = False
                 async for response in responses:
+                    if not begun:
+                        await begin(context)
+                        begun = True
                     await context.write(self._write(response))
         finally:
             admission.leave()
@@ -287,6 +291,25 @@ class Router(grpc.GenericRpcHandler):
             return method.handler
         method.refused(error)
         return _refusing(error)
+
+
+async def begin(context: Context) -> None:
+    """Sends the headers of a stream, to their end also when it is cancelled: gRPC would not know that they are sent and
+    would send them again with the status, which then never goes out. Cancelled twice, or by the caller, it ends at
+    once."""
+    sending = asyncio.ensure_future(context.send_initial_metadata(()))
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        if not context.cancelled():
+            await asyncio.wait((sending,))
+        raise
+    finally:
+        if not sending.done():
+            sending.cancel()
+        elif not sending.cancelled():
+            # Looked at, so that asyncio does not report it as lost.
+            sending.exception()
 
 
 async def abort(context: Context, error: HeadgateError, trailers: Mapping[str, str] | None = None) -> NoReturn:

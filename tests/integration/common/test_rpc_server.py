@@ -303,6 +303,21 @@ async def test_a_stream_whose_caller_takes_nothing_can_be_cut_off_and_it_is_told
         assert (error.reason, error.message) == (REFUSED, "others wait")
 
 
+class CutOffAtOnce(ToyWatch):
+    """Cut off while the first answer is on its way out."""
+
+    async def watch(self, request: Any, call: Call) -> AsyncGenerator[Any, None]:
+        asyncio.get_running_loop().call_soon(call.cut_off, HeadgateError(REFUSED, "at once"))
+        yield catalog.WatchResponse()
+
+
+async def test_a_stream_that_is_cut_off_with_its_first_answer_is_told_why(transport: GrpcTransport) -> None:
+    async with serving([CutOffAtOnce()]) as served:
+        stream = transport.stream(served.address, WATCHING, catalog.WatchRequest(), timeout=30)
+        error = await failure(collect(stream, []))
+        assert (error.reason, error.message) == (REFUSED, "at once")
+
+
 async def test_draining_finishes_calls_refuses_new_ones_and_ends_streams(transport: GrpcTransport) -> None:
     toy, watch = ToyFragments(), ToyWatch()
     async with serving([toy, watch]) as served:
